@@ -1,8 +1,7 @@
-"""Write the tables of docs/performance.md and benchmarks/README.md from benchmarks/results:
-python benchmarks/table.py [--check]
+"""Write the tables and numbers of pages from benchmarks/results: python benchmarks/table.py [--check]
 
 Each table is between the lines <!-- table: NAME --> and <!-- end -->; without a result it reads "Not
-measured."
+measured." A number in a sentence is between <!-- value: NAME ROW COLUMN --> and <!-- end -->, rows from 0.
 """
 
 import argparse
@@ -12,8 +11,12 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-PAGES, RESULTS = (ROOT / "docs/performance.md", ROOT / "benchmarks/README.md"), ROOT / "benchmarks/results"
+RESULTS = ROOT / "benchmarks/results"
+PAGES = [
+    ROOT / name for name in ("README.md", "docs/performance.md", "docs/search.md", "benchmarks/README.md")
+]
 PLACE = re.compile(r"(<!-- table: ([a-z_-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+VALUE = re.compile(r"(<!-- value: ([a-z_]+) (\d+) ([^>]+?) -->).*?(<!-- end -->)")
 HIDDEN = ("all seconds", "gap to naive")
 
 
@@ -39,6 +42,11 @@ def written(name: str) -> str:
     return "\n".join(lines) + "\n"
 
 
+def value(name: str, row: int, column: str) -> str:
+    """A number of a benchmark's result, as its table has it."""
+    return _cell(json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))["rows"][row][column])
+
+
 def _cell(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
@@ -52,6 +60,9 @@ def main() -> None:
     for page in PAGES:
         before = page.read_text(encoding="utf-8")
         after = PLACE.sub(lambda found: f"{found[1]}{written(found[2])}{found[3]}", before)
+        after = VALUE.sub(
+            lambda found: f"{found[1]}{value(found[2], int(found[3]), found[4])}{found[5]}", after
+        )
         if not options.check:
             page.write_text(after, encoding="utf-8")
         elif before != after:

@@ -58,7 +58,7 @@ def main() -> None:
     clip, data = dear.load_clip("tiny"), dear.load_dataset("street-signs")
     setups = [dear.MethodSetup("zero-shot"), dear.MethodSetup(dear.register("add_a_method:Adapter").name)]
     training = {"epochs": 5, "lr": 0.01}
-    for record in dear.run_all(clip, [data], setups, shots=2, training=training):
+    for record in dear.run_all(clip, [data], setups, shots=2, train=training):
         print(f"{record['method']}: base {record['results']['base']['accuracy']:.3f}")
 
 

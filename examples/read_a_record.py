@@ -19,7 +19,7 @@ def make_records(out: Path) -> Path:
         [dear.MethodSetup("zero-shot"), dear.MethodSetup("dear")],
         shots=1,
         roles=dear.role_table(dear.load_clip("tiny")),
-        training={"epochs": 1, "warmup_epochs": 0},
+        train={"epochs": 1, "warmup_epochs": 0},
         out=out,
     )
     return out

@@ -9,6 +9,7 @@ import pytest
 
 from dear.cli.main import load_app, main
 from dear.cli.registry import COMMANDS, load_command
+from dear.methods.registry import METHODS
 from tests.documented import PAGES, ROOT, Shown, commands, mentions
 
 SHOWN = [one for page in PAGES for one in commands(page)]
@@ -101,6 +102,33 @@ def test_other_commands_have_what_they_name() -> None:
             assert {*named} <= EXTRAS, one
         else:
             assert program in ELSEWHERE, f"{one}: say what {program} is"
+
+
+PACKAGED = [name for name, method in METHODS.items() if not method.module]
+
+
+@pytest.mark.parametrize("page", ["README.md", "CHANGELOG.md", "docs/choose.md", "docs/methods.md"])
+def test_pages_count_the_methods(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    counts = {
+        int(number)
+        for number in re.findall(r"(?:^There are |\[|^- )(\d+)(?: methods|, zero-shot)", text, re.MULTILINE)
+    }
+    assert counts == {len(PACKAGED)}, f"{page} counts {counts} methods; there are {len(PACKAGED)}"
+
+
+@pytest.mark.parametrize(
+    ("page", "heading"),
+    [
+        ("docs/methods.md", "# The methods"),
+        ("recipes/methods/README.md", "## Published settings (the defaults)"),
+    ],
+)
+def test_each_method_has_its_row(page: str, heading: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8").partition(heading + "\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| `([^`]+)`", text, re.MULTILINE)
+    lacking = [name for name in PACKAGED if name not in rows and METHODS[name].trains]
+    assert not lacking, f"the table under {heading!r} of {page} has no row for {', '.join(lacking)}"
 
 
 def test_messages_name_extras_that_there_are() -> None:

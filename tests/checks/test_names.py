@@ -53,7 +53,6 @@ METHOD_NAMES = Names(
 PROTOCOL_HOMES = ("evaluation/protocols", "report/protocols")
 PROTOCOLS_ALLOWED = {
     "adapters/prepare.py": "an adapter is trained as in few-shot learning",
-    "adapters/leftout.py": "candidates are trained as in few-shot, like a bundle",
     "cli/world.py": "what the demo shows",
     "cli/run.py": "the ablations are in base-to-novel",
     "evaluation/recipe.py": "the ablations are in base-to-novel",

@@ -16,8 +16,8 @@ from dear.backbone.tiny import WordTokenizer, initial_weights_from
 from dear.errors import SettingsError, WeightsError
 from dear.evaluation.protocols.few_shot import FewShot
 from dear.evaluation.resolve import MethodSetup
-from dear.evaluation.run_context import RunContext
 from dear.evaluation.runs import run_one
+from dear.evaluation.session import Session
 from dear.methods.atprompt import AtPromptSettings
 from dear.methods.base import Method, TrainingImages
 from dear.methods.registry import METHODS, build_method, methods_on
@@ -103,7 +103,10 @@ def test_what_needs_no_more_learns(kind: str, name: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_others_are_refused(kind: str) -> None:
     clip, works = clip_of(kind), KINDS[kind][1]
-    assert {*methods_on(clip.image.access, clip.text.access)} == works
+    assert {*methods_on(clip.image.access, clip.text.access)} == works, (
+        "a method that needs frozen features of images stands in OF_FEATURES, or in OF_TEXTS if it "
+        "changes layers of the text tower"
+    )
     for name in METHODS.keys() - works:
         with pytest.raises(SettingsError, match="but that of small gives features only") as caught:
             make(name, clip)
@@ -120,15 +123,9 @@ def test_settings_that_need_more() -> None:
 def test_a_run_and_its_bundle(name: str, tmp_path: Path) -> None:
     clip = clip_of("resnet")
     settings = SETTINGS.get(name, METHODS[name].settings())
-    context = RunContext(clip, training={"epochs": 2, "batch": 4})
-    run = context.resolve(
-        FewShot(),
-        [noise_dataset()],
-        MethodSetup(name, vars(settings)),
-        seed=1,
-        shots=2,
-    )
-    record = run_one(context, run, out=tmp_path / "runs")
+    session, setup, train = Session(), MethodSetup(name, vars(settings)), {"epochs": 2, "batch": 4}
+    run = session.resolve(clip, FewShot(), [noise_dataset()], setup, seed=1, shots=2, train=train)
+    record = run_one(session, run, out=tmp_path / "runs")
     assert [len(record["train"]["epochs"]), record["weights"]["sha256"]] == [2, clip.identity.sha256]
     bundle, method = fitted(name, clip)
     bundle.save_pretrained(tmp_path / "bundle")

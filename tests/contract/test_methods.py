@@ -17,8 +17,8 @@ from dear.backbone.precision import half
 from dear.errors import DearError, RoleTableError
 from dear.evaluation.protocols.few_shot import FewShot
 from dear.evaluation.resolve import MethodSetup
-from dear.evaluation.run_context import RunContext
 from dear.evaluation.runs import run_one
+from dear.evaluation.session import Session
 from dear.methods.atprompt import AtPromptSettings
 from dear.methods.base import Method, TokenLayout, TrainingImages
 from dear.methods.cocoop import CoCoOpSettings
@@ -38,21 +38,24 @@ from dear.training.settings import TrainSettings
 from tests.parity import small
 from tests.unit.training.world import Noise, noise_dataset
 
+ROOT = Path(__file__).parents[2]
 CLASSES = ["red circle on the sea", "house", "green tree"]
 OTHERS = ["blue square", "a tree", "red house", "sea", "green circle"]
 TEMPLATE = ["a photo of a {}"]
-OURS = {
-    "zero-shot": set[str](),
-    "linear-probe": {"weight", "bias"},
-    "gda": {"weight", "bias"},
-    "lp++": {"weight", "bias", "text_weights"},
-    "clap": {"class_vectors"},
-    "prolip": {"projection"},
-    "clip-lora": {"image_down", "image_up", "text_down", "text_up"},
-    "dear": {"attribute_tokens", "text_tokens", "projection", "fusion"},
-    "dear+": {"correction", "means", "strengths"},
+OURS: dict[str, tuple[set[str], str]] = {
+    "zero-shot": (set(), "tests/contract/test_zero_shot.py"),
+    "linear-probe": ({"weight", "bias"}, "tests/parity/test_linear_probe.py"),
+    "gda": ({"weight", "bias"}, "tests/parity/test_gda.py"),
+    "lp++": ({"weight", "bias", "text_weights"}, "tests/parity/make_probes.py"),
+    "clap": ({"class_vectors"}, "tests/parity/make_probes.py"),
+    "prolip": ({"projection"}, "tests/parity/make_probes.py"),
+    "clip-lora": ({"image_down", "image_up", "text_down", "text_up"}, "tests/parity/test_clip_lora.py"),
+    "dear": ({"attribute_tokens", "text_tokens", "projection", "fusion"}, "tests/parity/test_naive.py"),
+    "dear+": ({"correction", "means", "strengths"}, "tests/unit/methods/test_dear_plus_fitting.py"),
 }
-DECLARED = OURS | {name: set(public["parameters"]) for name, public in small.references().items()}
+"""Trained parameters of methods without a case in tests/parity/public, and the file that has a reference."""
+DECLARED = {name: declared for name, (declared, _) in OURS.items()}
+DECLARED |= {name: set(public["parameters"]) for name, public in small.references().items()}
 
 
 # Where the published settings leave nothing to test on the small CLIP.
@@ -158,11 +161,20 @@ def state(clip: Clip) -> str:
     return tensors_hash(dict(clip.named_parameters()) | dict(clip.named_buffers()))
 
 
-def test_every_method_is_declared_here() -> None:
-    assert set(DECLARED) == set(METHODS)
-
-
 @pytest.mark.parametrize("name", METHODS)
+def test_it_has_a_reference(name: str) -> None:
+    """Stored values of its public code, or a test of its own."""
+    assert name in DECLARED, (
+        f"{name} has no tests/parity/public/{name}.json. Make it (docs/add-a-method.md), or add to OURS in "
+        "tests/contract/test_methods.py its trained parameters and the test that holds it to a reference."
+    )
+    assert {*DECLARED} <= {*METHODS}
+    if name in OURS:
+        text = (ROOT / OURS[name][1]).read_text(encoding="utf-8")
+        assert METHODS[name].settings.__name__ in text or f'"{name}"' in text
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if name in DECLARED])
 def test_it_is_as_its_folder_declares(name: str, clip: Clip) -> None:
     method, declared = make(name, clip), METHODS[name]
     assert method.name == name
@@ -377,9 +389,9 @@ def test_prompts_in_chunks_give_the_same_gradients(name: str, make_small_clip: M
 def test_a_run_says_what_it_ran_with(name: str, clip: Clip) -> None:
     """Two epochs of it on noise, with the settings that it is published with."""
     setup = MethodSetup(name, vars(SETTINGS[name]) if name in SETTINGS else {})
-    context = RunContext(clip, roles=table(clip), training={"epochs": 2})
-    run = context.resolve(FewShot(), [noise_dataset()], setup, seed=1, shots=2)
-    record, method = run_one(context, run), make(name, clip)
+    session, options = Session(), {"roles": table(clip), "train": {"epochs": 2}}
+    run = session.resolve(clip, FewShot(), [noise_dataset()], setup, seed=1, shots=2, **options)
+    record, method = run_one(session, run), make(name, clip)
     declared = METHODS[name].settings.training
     assert record["settings"]["train"]["optimizer"] == declared.get("optimizer", "adamw")
     assert record["settings"]["train"]["epochs"] == 2

@@ -92,7 +92,7 @@ def photos(tmp_path: Path) -> Path:
 @pytest.fixture
 def small(small_clip: Clip, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """The small CLIP in place of whatever the command loads; returns the file of its role table."""
-    monkeypatch.setattr("dear.evaluation.runs.load_clip", lambda *_args, **_options: small_clip)
+    monkeypatch.setattr("dear.evaluation.session.load_clip", lambda *_args, **_options: small_clip)
     path = tmp_path / "roles.json"
     role_table(small_clip).save(path)
     return path

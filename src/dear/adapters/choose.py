@@ -17,9 +17,11 @@ from torch import Tensor
 
 from dear.adapters.facts import TriedMethod
 from dear.adapters.leftout import REPEATS, LeftOut, absent_classes
-from dear.data.dataset import Dataset, Images
+from dear.backbone.clip import Clip
+from dear.data.dataset import Images
 from dear.errors import DearError
-from dear.evaluation.run_context import RunContext
+from dear.evaluation.resolve import ResolvedRun
+from dear.evaluation.session import Session
 from dear.evaluation.trial import Trial
 from dear.methods.registry import FIT_METHOD, METHODS, SIMPLEST_FIRST, check_towers, method_class
 from dear.progress import Progress, silent
@@ -50,23 +52,22 @@ class Choice:
 
 
 def choose_method(
-    context: RunContext,
-    dataset: Dataset,
-    shots: int,
-    seed: int,
+    session: Session,
+    run: ResolvedRun,
     *,
     methods: Sequence[str] | None = None,
     unlabelled: Images | None = None,
     progress: Progress = silent,
 ) -> Choice:
-    """Choose among ``methods``, the simplest first; by default among all that the backbone can take.
+    """Choose a method for a run among ``methods``, the simplest first; by default among all that its backbone
+    can take.
 
     Where some classes of the data set have only names, each half of the classes is treated so in turn, and
     the accuracy on it counts by the share of classes with only names. A method that is able to also learns
     from ``unlabelled`` images, which have no labels.
     """
-    names = list_candidates(context) if methods is None else [*methods]
-    left_out = LeftOut(context, dataset, shots, seed, unlabelled)
+    names = list_candidates(run.clip) if methods is None else [*methods]
+    left_out = LeftOut(session, run, unlabelled)
     images = int(left_out.tested.sum())
     if images < FEWEST:
         default = FIT_METHOD if FIT_METHOD in names else names[-1]
@@ -86,13 +87,13 @@ def choose_method(
     return Choice(method, reason, candidates_tried, images, trial if trial.pick is not None else None)
 
 
-def list_candidates(context: RunContext) -> list[str]:
+def list_candidates(clip: Clip) -> list[str]:
     """The methods that the backbone can take, the simplest first."""
     plug_ins = [name for name, declared in METHODS.items() if declared.module and method_class(name).cheap]
     names = []
     for name in (*SIMPLEST_FIRST, *plug_ins):
         try:
-            check_towers(name, context.clip)
+            check_towers(name, clip)
         except DearError:
             continue
         names.append(name)

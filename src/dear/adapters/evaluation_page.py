@@ -1,6 +1,4 @@
-"""The page of a bundle's classifier: its verdict, its mistakes, its calibration, where its core heads look,
-what its features set apart.
-"""
+"""The page of a bundle's classifier: its verdict, its mistakes, its calibration, attention of core heads."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -8,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Int, UInt8
+from jaxtyping import UInt8
 from pandas import DataFrame
 from torch import Tensor
 
@@ -21,7 +19,7 @@ from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import leave_subsets
 from dear.data.images.decode import as_image
 from dear.data.images.transforms import load_test_views, to_unit
-from dear.errors import installation, without_surrogates
+from dear.errors import without_surrogates
 from dear.evaluation.metrics import expected_error, reliability
 from dear.evaluation.predictions import ImagePredictions, Predictions
 from dear.methods.registry import frozen_clip
@@ -29,7 +27,6 @@ from dear.report.drawing import Drawing
 from dear.report.evaluation_plots import (
     attention_figure,
     describe_calibration,
-    feature_map,
     reliability_diagram,
 )
 from dear.report.grid import csv_file
@@ -40,13 +37,10 @@ from dear.roles.table import HeadRole, RoleTable
 
 PAGE = "evaluation.html"
 MISTAKES = 24
-MAPPED = 500  # images in the map of features
-FEWEST = 10  # images for which a map is made
-PERPLEXITY = 30.0
 THUMBNAIL = 224
 SIDE = 160  # pixels of a picture with attention over it
 MOST_SHOWN = 12
-"""Features with a map, and core heads with attention: a role table may have 128 attributes."""
+"""Core heads with attention: a role table may have 128 attributes."""
 
 
 @dataclass(frozen=True)
@@ -93,9 +87,7 @@ def evaluation_page(
     for the scores. Raises as `evaluate_bundle`.
     """
     bundle = predictor.bundle
-    scores, predictions, images = evaluate_images(
-        predictor, dataset, split=split, own_classes=own_classes, keep_features=True
-    )
+    scores, predictions, images = evaluate_images(predictor, dataset, split=split, own_classes=own_classes)
     scores = replace(scores, let_through=let_through)
     mistakes = find_mistakes([ImagePredictions.of(predictions, images)])
     whole, _ = leave_subsets(images, torch.arange(len(images)))  # of which the mistakes have the numbers
@@ -111,12 +103,11 @@ def evaluation_page(
         training_curves({"": losses}, {"": validated} if validated else {}, "learning") if losses else None
     )
     attention, no_attention = _attention(predictor, images, predictions)
-    features, no_features = _feature_map(predictor.features, predictions)
-    drawings = (section.matrix, reliability_diagram(bins), curve, *attention, features)
+    drawings = (section.matrix, reliability_diagram(bins), curve, *attention)
     figures = {drawing.name: drawing for drawing in drawings if drawing is not None}
     seen = f"{scores.left_out} of {scores.left_out + len(images)} images, which the bundle was fitted on."
     no_curve = "" if epochs else "The learning curve: the bundle holds none (not trained in epochs)."
-    notes = [*filter(None, (seen if scores.left_out else "", no_attention, no_features, no_curve))]
+    notes = [*filter(None, (seen if scores.left_out else "", no_attention, no_curve))]
     f1 = f"{100 * mistakes.class_scores().F1.mean():.1f}%"
     metrics = {**list_metrics(scores, 1), "mean F1 of the classes": f1}
     text = render_page(
@@ -190,27 +181,3 @@ def core_heads(roles: RoleTable) -> list[HeadRole]:
         if head.attribute is not None:
             best[head.attribute] = head
     return [best[name] for name in roles.attributes if name in best][:MOST_SHOWN]
-
-
-def _feature_map(names: Sequence[str], predictions: Predictions) -> tuple[Drawing | None, str]:
-    """The plane of t-SNE for each feature, the first ``MOST_SHOWN``, of some images, evenly spaced, or why
-    there is none. Source: van der Maaten and Hinton, 2008.
-    """
-    count = len(predictions.labels)
-    if count < FEWEST:
-        return None, f"A map of the features: {count} images are too few, {FEWEST} are needed."
-    try:
-        from sklearn.manifold import TSNE
-    except ModuleNotFoundError:
-        return None, f"A map of the features: it needs scikit-learn, {installation('roles')}."
-    assert predictions.features is not None
-    rows: Int[Tensor, item] = torch.linspace(0, count - 1, min(count, MAPPED)).long()
-    features = predictions.features[rows]
-    start = "pca" if features.shape[-1] > 1 else "random"  # a number alone has no second component
-    plane = TSNE(perplexity=min(PERPLEXITY, (len(rows) - 1) / 3), init=start, random_state=0)
-    points = {
-        name: torch.from_numpy(plane.fit_transform(features[:, number].float().numpy()))
-        for number, name in enumerate(names[:MOST_SHOWN])
-    }
-    note = f"Features beyond the first {MOST_SHOWN} of {len(names)}." if len(names) > MOST_SHOWN else ""
-    return feature_map(points, predictions.labels[rows].tolist(), predictions.classes), note

@@ -20,7 +20,9 @@ from dear.adapters.predictor import Predictor
 from dear.adapters.prepare import (
     FitImages,
     add_named,
+    check_run,
     default_backbone,
+    names_of_bundle,
     prepare_data,
     read_data,
     resolve_backbone,
@@ -43,7 +45,7 @@ from dear.data.sources.listing import with_spaces
 from dear.errors import DearError, SettingsError, plural, warn
 from dear.evaluation.environment import environment
 from dear.evaluation.resolve import MethodSetup, ResolvedRun, Select
-from dear.evaluation.run_context import RunContext
+from dear.evaluation.session import Session
 from dear.evaluation.trial import (
     Trial,
     remove_checkpoints,
@@ -113,8 +115,8 @@ def fit(
         review: Look for wrong labels and for pictures that are there twice (`Bundle.review`).
         refuse: Share of images of the classes that may be refused as of none of them; 0 for no such answer.
         continue_from: Folder of an earlier bundle: images that it was made of are not encoded again, and its
-            backbone is the default. The bundle makes the predictions of a fit without it; on a CPU its
-            probabilities differ by less than 1e-5.
+            backbone and its names of folders or labels are the defaults. The bundle makes the predictions of
+            a fit with these and without it; on a CPU its probabilities differ by less than 1e-5.
         overwrite: Replace a bundle in ``out``.
         progress: Called with (step, done, of); if None, a terminal shows bars with the remaining time.
         verbose: Print `Bundle.verdict`. Notes on the data are UserWarnings, which filters of Python's own
@@ -146,27 +148,26 @@ def fit(
     with ExitStack() as stack:
         report = progress if progress is not None else stack.enter_context(Steps())
         with held_notes():
-            source = add_named(read_data(data, dataset, shots).require_single_labels(), add_classes)
+            source = read_data(data, dataset, shots, names_of_bundle(continue_from)).require_single_labels()
+            source = add_named(source, add_classes)
             images = prepare_data(source, setup, shots, seed, calibrate, select)
             if unlabelled is not None:
                 require_taken(setup.method)
                 images = replace(
                     images, unlabelled=read_unlabelled(unlabelled, images.dataset, dataset or DataSettings())
                 )
-            name, clip = resolve_backbone(model, pretrained, device, images.dataset, dataset)
+            session = Session(device, cache=open_cache(continue_from))
+            session.cache.progress = report
+            name, clip = resolve_backbone(session, model, pretrained, images.dataset, dataset)
             check_towers(setup.method, clip)
             table = resolve_roles(clip, roles, images.dataset, setup, report)
-            cache = open_cache(continue_from)
-            context = RunContext(clip, table, train, select, cache)
-            cache.progress = report
-            run = resolve_run(context, images, setup, seed)
+            options: dict[str, Any] = {"roles": table, "train": train, "select": select}
+            run = resolve_run(session, clip, images, setup, seed, **options)
         choice = None
         if method == AUTO:
-            choice = choose_method(
-                context, images.dataset, images.shots, seed, unlabelled=images.unlabelled, progress=report
-            )
-            run = resolve_run(context, images, MethodSetup(choice.method), seed)
-        trial = (choice and choice.trial) or train_adapter(context, run, folder, report)
+            choice = choose_method(session, run, unlabelled=images.unlabelled, progress=report)
+            run = check_run(session, session.resolve_method(run, MethodSetup(choice.method)))
+        trial = (choice and choice.trial) or train_adapter(session, run, folder, report)
         if images.unlabelled is not None:
             gain = UnlabelledGain(**(trial.unlabelled or add_unlabelled(trial, images.unlabelled)))
             images = replace(images, facts=replace(images.facts, unlabelled=gain))
@@ -174,7 +175,7 @@ def fit(
         bundle = replace(make_bundle(trial, images, name, choice), refuse=refuse)
         reviewed = None
         try:
-            left_out = LeftOut(context, images.dataset, images.shots, seed, images.unlabelled)
+            left_out = LeftOut(session, run, images.unlabelled)
             bundle, scores = calibrate_fit(bundle, trial, images, left_out, calibrate)
             if refuse:
                 features, labels = left_out.frozen_features(), left_out.labels
@@ -184,16 +185,16 @@ def fit(
                 reviewed = review_images(left_out, scores)
         except DearError as error:  # of a method in place of the fitted one, or because there are no images
             warn(f"training images cannot be left out: {error}")
-        bundle, test = measure(bundle, clip, images.dataset, report, cache)
+        bundle, test = measure(bundle, clip, images.dataset, report, session.cache)
         if review and reviewed is not None:
             judge = "" if reviewed.method == bundle.method else reviewed.method
             facts = replace(bundle.training, judged_labels=len(reviewed.judged), judge=judge)
             issues = (*reviewed.wrong_labels(), *reviewed.twins(test))
             bundle = replace(bundle, review=issues, training=facts)
-    tell_reused(continue_from, cache)
+    tell_reused(continue_from, session.cache)
     if folder is not None:
         save(bundle, folder)
-        save_readouts(folder, cache)
+        save_readouts(folder, session.cache)
         if reviewed is not None and bundle.review is not None:
             names = dataset.classnames if dataset else None
             write_review(folder, reviewed, bundle.review, data, bundle.model, source.test, names)
@@ -219,7 +220,7 @@ def calibrate_fit(
     return measure_left_out(calibrate_by_left_out(bundle, scores) if is_asked else bundle, scores), scores
 
 
-def train_adapter(context: RunContext, run: ResolvedRun, out: Path | None, report: Progress) -> Trial:
+def train_adapter(session: Session, run: ResolvedRun, out: Path | None, report: Progress) -> Trial:
     """Train on all classes, from the last checkpoint in ``out`` if there is one. A damaged checkpoint is set
     aside, and the training starts over.
     """
@@ -229,7 +230,7 @@ def train_adapter(context: RunContext, run: ResolvedRun, out: Path | None, repor
         if names and not any(name.startswith(checkpoint.stem) for name in names):
             warn(f"{out}: an unfinished fit with other options is replaced")
     on_step = _report_steps(report, teacher=run.teacher is not None)
-    trial = Trial(context, run, checkpoint, on_step)
+    trial = Trial(session, run, checkpoint, on_step)
     trial.train(range(len(trial.source.classnames)))
     return trial
 
@@ -258,8 +259,8 @@ def make_bundle(trial: Trial, images: FitImages, name: BackboneName, choice: Cho
         settings=run.settings.without_files(),
         model=name.model,
         pretrained=name.pretrained,
-        weights=trial.context.clip.identity,
-        roles=run.roles,
+        weights=run.clip.identity,
+        roles=run.table,
         classes=dataset.classnames,
         templates=dataset.templates,
         tensors={
@@ -276,7 +277,7 @@ def make_bundle(trial: Trial, images: FitImages, name: BackboneName, choice: Cho
             seconds=trial.train_seconds,
             epochs=tuple(Epoch(epoch["epoch"], epoch["loss"], epoch.get("val")) for epoch in trial.epochs),
             train=asdict(run.training),
-            overrides=trial.context.overrides(run.setup),
+            overrides=run.overrides,
             teacher=None if run.teacher is None else teacher_facts(run.teacher),
             chosen="" if choice is None else choice.reason,
             candidates=() if choice is None else choice.candidates,

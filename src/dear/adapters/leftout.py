@@ -16,13 +16,12 @@ from torch import Tensor
 
 from dear.backbone.precision import mixed
 from dear.curation.unlabelled import add_unlabelled
-from dear.data.dataset import Dataset, Images, fingerprint
+from dear.data.dataset import Images, fingerprint
 from dear.data.fewshot import Subset, draw_few, items_by_class
 from dear.data.images.photos import distinct_pictures, group_names, picture_names
 from dear.errors import SettingsError
-from dear.evaluation.protocols.few_shot import FewShot
-from dear.evaluation.resolve import MethodSetup
-from dear.evaluation.run_context import RunContext
+from dear.evaluation.resolve import MethodSetup, ResolvedRun
+from dear.evaluation.session import Session
 from dear.evaluation.trial import Trial
 from dear.methods.base import Method, TrainingImages
 from dear.methods.registry import FROZEN
@@ -65,13 +64,13 @@ class LeftOut:
         named_only: The share of classes without images.
     """
 
-    def __init__(
-        self, context: RunContext, dataset: Dataset, shots: int, seed: int, unlabelled: Images | None = None
-    ) -> None:
-        """``unlabelled`` are images without labels that a method may learn from too."""
-        self.context, self.dataset, self.shots, self.seed = context, dataset, shots, seed
-        self.unlabelled, classes = unlabelled, len(dataset.classnames)
-        self.images: Images = draw_few(dataset, shots, seed, range(classes))[1]
+    def __init__(self, session: Session, run: ResolvedRun, unlabelled: Images | None = None) -> None:
+        """Those of a run, whatever its method. ``unlabelled`` are images without labels that a method may
+        learn from too.
+        """
+        self.session, self.run, self.dataset, self.unlabelled = session, run, run.source, unlabelled
+        seed, classes = run.seed, len(run.source.classnames)
+        self.images: Images = draw_few(run.source, run.shots, seed, range(classes))[1]
         names, labels = group_names(self.images), self.images.labels.cpu()
         numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
         self._number = torch.tensor([numbers[name] for name in names])
@@ -104,9 +103,7 @@ class LeftOut:
 
     def build(self, name: str) -> Trial:
         """An untrained method with its default settings."""
-        setup = MethodSetup(name)
-        run = self.context.resolve(FewShot(), [self.dataset], setup, seed=self.seed, shots=self.shots)
-        return Trial(self.context, run)
+        return Trial(self.session, self.session.resolve_method(self.run, MethodSetup(name)))
 
     def scores(self, trial: Trial) -> LeftOutScores:
         """Those of a trial's method with its settings, each picture left out once. A method that is fitted
@@ -153,7 +150,7 @@ class LeftOut:
             yield from self._closed_form(trial, absent)
             return
         if trial.pick is not None:  # it keeps what it is
-            trial = Trial(self.context, trial.run)
+            trial = Trial(self.session, trial.run)
             method = trial.method
         images = self._training_images(trial, one_view=one_view and not is_closed)
         method.spares_known = True
@@ -164,9 +161,8 @@ class LeftOut:
                     rows = (~self._is_seen(left_out) & ~without[self.images.labels.cpu()]).nonzero().flatten()
                     few = _select(images, rows)
                     method.before_training(few)
-                    learn = getattr(method, "add_unlabelled", None)
-                    if self.unlabelled is not None and learn is not None:
-                        learn(few, self._read(trial, self.unlabelled))
+                    if self.unlabelled is not None and method.takes_unlabelled:
+                        method.add_unlabelled(few, self._read(trial, self.unlabelled))
                 yield without, left_out, _compute_scores(method, images, self._first[left_out])
 
     def _is_seen(self, left_out: Bool[Tensor, "picture"]) -> Bool[Tensor, "item"]:
@@ -184,7 +180,7 @@ class LeftOut:
             if self.unlabelled is not None:
                 trial.unlabelled = add_unlabelled(trial, self.unlabelled)
         key = view_key(trial.method, self.images, trial.run.training.precision)
-        if (trunk := self.context.cache.find("trunk", key)) is not None:  # where others can go on
+        if (trunk := self.session.cache.find("trunk", key)) is not None:  # where others can go on
             self._trunks.setdefault(trial.method.image_from, trunk)
         settings = trial.method.left_out_scores()
         for without, scores in zip(absent, settings[:2] if len(absent) == 2 else settings[2:], strict=True):
@@ -199,7 +195,7 @@ class LeftOut:
         return torch.cat([trial.method.frozen_image(part) for part in parts])
 
     def _read(self, trial: Trial, images: Images) -> TrainingImages:
-        return training_images(trial.method, images, trial.run.training, self.seed, self.context.cache)
+        return training_images(trial.method, images, trial.run.training, self.run.seed, self.session.cache)
 
     def _training_images(self, trial: Trial, *, one_view: bool) -> TrainingImages:
         images = self._read(trial, self.images)

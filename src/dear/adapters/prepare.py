@@ -2,7 +2,7 @@
 the settings. `fit` and `review_data` begin with it.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,6 @@ from dear.adapters.facts import FEWEST_TO_CALIBRATE, TrainingFacts
 from dear.adapters.scoring import unseen
 from dear.backbone.choice import BackboneName, backbone_or_default, warn_of_toy
 from dear.backbone.clip import Clip, fill
-from dear.backbone.load import load_clip
 from dear.data.dataset import Dataset, Images, fingerprint
 from dear.data.fewshot import Subset, draw_few, uneven
 from dear.data.images.photos import group_names, image_hashes
@@ -25,8 +24,9 @@ from dear.data.sources.listing import with_spaces
 from dear.errors import DataError, RoleTableError, SettingsError, warn
 from dear.evaluation.protocols.few_shot import FewShot
 from dear.evaluation.resolve import MethodSetup, ResolvedRun, Select
-from dear.evaluation.run_context import RunContext
+from dear.evaluation.session import Session
 from dear.evaluation.trial import check_prompts, find_longest_name
+from dear.methods.registry import method_class
 from dear.progress import Progress
 from dear.reading.files import expanded
 from dear.roles.discover import DISCOVER, discover_at_hand
@@ -55,15 +55,19 @@ class FitImages:
     unlabelled: Images | None = None
 
 
-def read_data(data: Any, settings: DataSettings | None, shots: int | None) -> Dataset:
+def read_data(
+    data: Any, settings: DataSettings | None, shots: int | None, names: Mapping[str, str] | None = None
+) -> Dataset:
     """Read the data set. Unreadable images are skipped, unless the settings say otherwise, and a split that
-    is made here leaves as many images to train on as there are shots.
+    is made here leaves as many images to train on as there are shots. ``names`` are as in `load_dataset`.
     """
     if shots is not None and shots < 1:
         raise SettingsError(f"shots is {shots}: it must be at least 1; omit it to use all images.")
     settings = (settings or DataSettings()).skip_broken()
     settings = replace(settings, least_train=max(settings.least_train, shots or 1))
-    dataset = (data if isinstance(data, Dataset) else load_dataset(data, settings)).require_names()
+    dataset = (
+        data if isinstance(data, Dataset) else load_dataset(data, settings, names=names)
+    ).require_names()
     distinct(dataset.classnames, dataset.name)
     if len(dataset.classnames) == 1:
         warn(f"{dataset.name}: it has a single class, so every image will be {dataset.classnames[0]!r}")
@@ -97,7 +101,9 @@ def prepare_data(
     picked = draw_few(dataset, of_each, seed)[0].indices if declared.trains else ()
     labels = dataset.train.labels[[*picked]].tolist()
     if shots is None and picked and (warning := uneven(labels, dataset.classnames)):
-        warn(f"{dataset.name}: {warning}")
+        repeats = method_class(setup.method).counts_copies and not dataset.balance
+        hint = ": --dataset.balance repeats the images of the smaller ones" if repeats else ""
+        warn(f"{dataset.name}: {warning}{hint}")
     trained_on = range(len(dataset.train)) if declared.unlabelled else picked
     calibration = calibration_images(dataset, trained_on, calibrate)
     trained = Subset(dataset.train, torch.tensor([*trained_on], dtype=torch.int64))
@@ -146,13 +152,23 @@ def default_backbone(
     return (model, pretrained) if given else (backbone.get("model"), backbone.get("pretrained"))
 
 
+def names_of_bundle(folder: Path | str | None) -> dict[str, str]:
+    """The names of the classes of the bundle in a folder by their folders or labels. Raises BundleError."""
+    config = {} if folder is None else read_config(expanded(folder))
+    return dict(zip(config.get("keys", ()), config.get("classes", ()), strict=False))
+
+
 def resolve_backbone(
-    model: str | None, pretrained: str | None, device: str, dataset: Dataset, settings: DataSettings | None
+    session: Session,
+    model: str | None,
+    pretrained: str | None,
+    dataset: Dataset,
+    settings: DataSettings | None,
 ) -> tuple[BackboneName, Clip]:
     """Load the named backbone, or the default one for the data."""
     name = backbone_or_default(model, pretrained, world=dataset.world)
     warn_of_toy(name.model, world=dataset.world)
-    clip = load_clip(*name, device=device)
+    clip = session.clip(*name)
     (settings or DataSettings()).require_short_side(clip.image_size)
     return name, clip
 
@@ -180,12 +196,21 @@ def resolve_roles(
         ) from error
 
 
-def resolve_run(context: RunContext, images: FitImages, setup: MethodSetup, seed: int) -> ResolvedRun:
-    """Resolve all settings of the training, and check that the class names and settings can be used."""
-    run = context.resolve(FewShot(), [images.dataset], setup, seed=seed, shots=images.shots)
-    names, templates = images.dataset.classnames, images.dataset.templates
-    check_prompts(context, run, names[find_longest_name(context.clip, names)], templates)
-    context.clip.check_prompts(names, [fill(template, names) for template in templates])
+def resolve_run(
+    session: Session, clip: Clip, images: FitImages, setup: MethodSetup, seed: int, **options: Any
+) -> ResolvedRun:
+    """Resolve all settings of the training, and check that the class names and settings can be used;
+    ``options`` are those of `Session.resolve`.
+    """
+    given: dict[str, Any] = {"seed": seed, "shots": images.shots, **options}
+    return check_run(session, session.resolve(clip, FewShot(), [images.dataset], setup, **given))
+
+
+def check_run(session: Session, run: ResolvedRun) -> ResolvedRun:
+    """The run, whose class names and settings can be used. Raises DearError."""
+    names, templates, clip = run.source.classnames, run.source.templates, run.clip
+    check_prompts(session, run, names[find_longest_name(clip, names)], templates)
+    clip.check_prompts(names, [fill(template, names) for template in templates])
     run.settings.check_classes(names, names)
     run.settings.without_files()
     return run

@@ -33,7 +33,7 @@ from dear.data.settings import DataSettings
 from dear.data.sources.table import CHECKED, PREDICTED
 from dear.errors import without_surrogates
 from dear.evaluation.resolve import MethodSetup
-from dear.evaluation.run_context import RunContext
+from dear.evaluation.session import Session
 from dear.methods.registry import AUTO, FIT_METHOD, check_towers, known_method, method_class
 from dear.progress import Progress, Steps
 from dear.reading.files import expanded
@@ -209,14 +209,15 @@ def review_data(
         with held_notes():
             source = read_data(data, settings, shots)
             images = prepare_data(source, setup, shots, seed, False, "last")
-            name, clip = resolve_backbone(model, pretrained, device, images.dataset, settings)
+            session = Session(device)
+            session.cache.progress = report
+            name, clip = resolve_backbone(session, model, pretrained, images.dataset, settings)
             check_towers(setup.method, clip)
-            context = RunContext(clip, resolve_roles(clip, roles, images.dataset, setup, report))
-            context.cache.progress = report
-            resolve_run(context, images, setup, seed)
+            table = resolve_roles(clip, roles, images.dataset, setup, report)
+            run = resolve_run(session, clip, images, setup, seed, roles=table)
         if method == AUTO:
-            method = choose_method(context, images.dataset, images.shots, seed, progress=report).method
-        left_out = LeftOut(context, images.dataset, images.shots, seed)
+            method = choose_method(session, run, progress=report).method
+        left_out = LeftOut(session, run)
         judge = method if method_class(method).cheap else FIT_METHOD
         review = review_images(left_out, left_out.scores(left_out.build(judge)))
         issues = (*review.wrong_labels(), *review.twins())

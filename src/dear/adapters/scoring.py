@@ -62,7 +62,6 @@ def evaluate_images(
     split: str = "test",
     own_classes: bool = True,
     is_unseen: bool = False,
-    keep_features: bool = False,
     cache: Cache | None = None,
     progress: Progress = silent,
 ) -> tuple[BundleScores, Predictions, Images]:
@@ -91,7 +90,6 @@ def evaluate_images(
         novel=vocabulary.decoupled,
         precision=vocabulary.precision,
         temperature=bundle.temperature,
-        keep_features=keep_features,
         cache=cache,
         progress=progress,
     )
@@ -181,7 +179,7 @@ def matched_classes(
 
 def calibrate_bundle(bundle: Bundle, trial: Trial, images: Images) -> Bundle:
     """The bundle with the best temperature for images that it was not fitted on."""
-    precision, cache = trial.run.training.precision, trial.context.cache
+    precision, cache = trial.run.training.precision, trial.session.cache
     trial.method.spares_known = True
     held_out = predict(trial.method, images, precision=precision, cache=cache)
     return _with_temperature(bundle, held_out.logits.float(), held_out.labels)

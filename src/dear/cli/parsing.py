@@ -144,7 +144,7 @@ def list_other_defaults(kind: type[MethodSettings], field_name: str) -> list[tup
     """Values that the authors set for a field in place of its default, with the runs that have them."""
     commands = {name: protocol.trains_as for name, protocol in PROTOCOLS.items()}
     values = []
-    for row in read_published_rows(kind.folder()):
+    for row in read_published_rows(kind.packaged().folder()):
         scope = row.scope(commands)
         if field_name in row.settings:
             values.append((row.settings[field_name], scope))
@@ -156,7 +156,7 @@ def list_other_defaults(kind: type[MethodSettings], field_name: str) -> list[tup
 
 def _other_defaults(kind: type[MethodSettings]) -> str:
     """What its authors set in place of the defaults, in words."""
-    rows = read_published_rows(kind.folder())
+    rows = read_published_rows(kind.packaged().folder())
     by_data = dict.fromkeys(name for row in rows for settings in row.by_data.values() for name in settings)
     parts = [f"{name.replace('_', '-')} goes by the data set" for name in by_data]
     parts += [

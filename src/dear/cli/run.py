@@ -139,7 +139,8 @@ def command_recipe(
     Args:
         path: A recipe, one part of it as FILE.yaml:NAME, or a folder of recipes.
         data: Only these of the recipe's data sets.
-        methods: Only these of the recipe's methods.
+        methods: Only these of the recipe's methods. Classes outside the package have to be named to be
+            imported; these alone leave the others in.
         seeds: Seeds to use instead of the recipe's.
         out: Another output folder: each recipe writes to a subfolder with the name of its own folder.
         dry_run: List the runs without making them.
@@ -173,7 +174,9 @@ def execute(experiments: Sequence[Experiment], machines: Machines, *, dry_run: b
         folders,
         runs,
         earlier=max(0, sum(map(len, records)) - len(_records_in(experiments) - before)),
-        failed=[{**run.facts(), "error": str(error), "kind": type(error).__name__} for run, error in failed],
+        failed=[
+            {**run.run_facts(), "error": str(error), "kind": type(error).__name__} for run, error in failed
+        ],
     )
 
 

@@ -1,15 +1,15 @@
-"""An experiment: a protocol over methods, data sets, shots and seeds, the runs that it consists of, and the
+"""An experiment: a protocol over methods, data sets, shots and seeds, which is split into its runs, and the
 machines that make them. Options, recipes and Python all build an `Experiment`. Light to import, so that
 commands and recipes can be checked without loading torch.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import chain
+from dataclasses import dataclass, field, replace
+from itertools import chain, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from dear.backbone.choice import BackboneName, Precision, backbone_or_default
+from dear.backbone.choice import BackboneName, backbone_or_default
 from dear.data.settings import DataSettings
 from dear.errors import DataError, SettingsError
 from dear.evaluation.protocols.base import Protocol
@@ -30,27 +30,6 @@ if TYPE_CHECKING:
     """The training settings that the user sets, by field; commands make their options of it."""
 else:
     TrainOverrides = overrides_class(TrainSettings)
-
-
-@dataclass(frozen=True)
-class Run:
-    """One run of an experiment: what is trained, on which data set, and which others it is tested on."""
-
-    dataset: str
-    setup: MethodSetup
-    seed: int
-    shots: int
-    targets: tuple[str, ...] = ()
-
-    def facts(self) -> dict[str, Any]:
-        """What tells it from other runs, for lists of runs."""
-        return {
-            "dataset": self.dataset,
-            "method": self.setup.method,
-            "variant": self.setup.variant,
-            "seed": self.seed,
-            "shots": self.shots,
-        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,13 +117,14 @@ class Experiment(RunOptions):
                     "files, which have the letters and digits of English alone: label each differently."
                 )
             self.protocol.check_method(setup.declared)
-            self._list_training(setup)
+        self.training_settings()
 
-    def _list_training(self, setup: MethodSetup) -> list[TrainSettings]:
-        """The training settings of a setup's runs, each once. Raises SettingsError."""
+    def training_settings(self) -> list[TrainSettings]:
+        """The training settings of all runs, each once. Raises SettingsError."""
         trained_on = self.protocol.trained_on
         settings = [
             resolve(self.protocol, setup, name, shots, self.train).training
+            for setup in self.methods
             for name in (self.data if trained_on is None else [trained_on])
             for shots in self.shots
         ]
@@ -154,6 +134,11 @@ class Experiment(RunOptions):
     def recipe(self) -> str:
         """The name of its recipe; "" without one."""
         return str(self.about.get("recipe") or "")
+
+    @property
+    def named_by(self) -> str:
+        """The file that names the backbone, for errors; "" if it is the user who does."""
+        return f"the recipe {self.recipe}" if self.recipe else ""
 
     @property
     def world(self) -> bool:
@@ -167,24 +152,29 @@ class Experiment(RunOptions):
         """The backbone: the named one, or the usual one for the data sets."""
         return backbone_or_default(self.model, self.pretrained, world=self.world)
 
-    @property
-    def precisions(self) -> list[Precision]:
-        """The precisions of all runs."""
-        return [settings.precision for setup in self.methods for settings in self._list_training(setup)]
+    def runs(self) -> list["Experiment"]:
+        """The runs, each an experiment with one method, seed and number of shots on one data set, or on all
+        targets of a source; grouped by data set so that what they share is computed once.
+        """
+        runs = dict[tuple[Any, ...], Experiment]()
+        for data in [self.data] if self.protocol.trained_on is not None else [(name,) for name in self.data]:
+            for seed, shots, setup in product(self.seeds, self.shots, self.methods):
+                key = data, seed, self.protocol.shots_of(setup.declared, shots), setup
+                if key not in runs:
+                    runs[key] = replace(self, data=data, seeds=(seed,), shots=(shots,), methods=(setup,))
+        return [*runs.values()]
 
-    def runs(self) -> list[Run]:
-        """All runs, grouped by data set so that what they share is computed once."""
-        trained: list[tuple[str, tuple[str, ...]]] = [(name, ()) for name in self.data]
-        if (source := self.protocol.trained_on) is not None:
-            trained = [(source, self.data)]
-        runs = [
-            Run(name, setup, seed, self.protocol.shots_of(setup.declared, shots), targets)
-            for name, targets in trained
-            for seed in self.seeds
-            for shots in self.shots
-            for setup in self.methods
-        ]
-        return list(dict.fromkeys(runs))
+    @property
+    def single_run(self) -> tuple[MethodSetup, int, int]:
+        """The method, the seed and the shots of an experiment that is a single run."""
+        (setup,), (seed,), (shots,) = self.methods, self.seeds, self.shots
+        return setup, seed, self.protocol.shots_of(setup.declared, shots)
+
+    def run_facts(self) -> dict[str, Any]:
+        """What tells a single run from others, for lists of runs."""
+        setup, seed, shots = self.single_run
+        names = {"dataset": self.protocol.trained_on or self.data[0], "method": setup.method}
+        return names | {"variant": setup.variant, "seed": seed, "shots": shots}
 
 
 def expand_data(names: Sequence[str]) -> tuple[str, ...]:

@@ -184,7 +184,8 @@ def restrict(
     seeds: Sequence[int] | None = None,
 ) -> list[Experiment]:
     """Restrict experiments to some of their data sets and methods, with other seeds. The method "all" stands
-    for every method that one of them has.
+    for every method that one of them has; classes outside the package alone restrict nothing, because they
+    have to be named for dear to import them.
 
     Raises DataError for a data set or method that none of them has, and if an experiment is left empty.
     """
@@ -197,6 +198,8 @@ def restrict(
             raise DataError(
                 f"no recipe to run has the {kind} {unknown[0]!r}: available are {', '.join(known)}."
             )
+    if all(METHODS[name].module for name in methods):
+        methods = [*known_methods]
     restricted = []
     for experiment in experiments:
         chosen_data = tuple(name for name in experiment.data if name in data)

@@ -20,6 +20,7 @@ from dear.reading.overrides import check_overrides
 from dear.training.settings import TrainSettings, resolve_training
 
 if TYPE_CHECKING:
+    from dear.backbone.clip import Clip
     from dear.data.dataset import Dataset
     from dear.roles.table import RoleTable
 
@@ -118,27 +119,28 @@ class ResolvedRun:
     """A run with everything that its results depend on, apart from the code.
 
     Attributes:
+        clip: The backbone, as loaded.
         datasets: The one that is trained on, followed by the others that are tested on.
         settings: The method's settings for the data set that it trains on.
-        training: The training settings: as given, or as published for the method.
+        training: The training settings: as the user sets them, or as published for the method.
+        train: Those of them that the user sets, by field.
         select: Which epoch is tested: the last, or the best on validation images of the training classes.
-        roles: The role table of the setup's variant (shuffled roles are a different permutation for each
-            seed); None for a method without head roles.
-        weights: The identity of the backbone.
+        roles: The role table of the backbone, if it is known; the method uses that of its variant (`table`).
         published: Names of the rows of published settings that apply, beside those of base-to-novel.
-        teacher: The training of the method's teacher; None for a method without one.
+        teacher: The run that trains the method's teacher; None for a method without one.
     """
 
     protocol: Protocol
     setup: MethodSetup
     seed: int
     shots: int
+    clip: "Clip"
     datasets: tuple["Dataset", ...]
     settings: MethodSettings
     training: TrainSettings
+    train: Mapping[str, Any]
     select: Select
     roles: "RoleTable | None"
-    weights: Mapping[str, Any]
     published: tuple[str, ...] = ()
     teacher: "ResolvedRun | None" = None
 
@@ -149,6 +151,21 @@ class ResolvedRun:
     @property
     def targets(self) -> tuple["Dataset", ...]:
         return self.datasets[1:]
+
+    @cached_property
+    def table(self) -> "RoleTable | None":
+        """The role table that the method uses, of its variant; None for a method without head roles."""
+        return self.setup.table(self.roles, self.seed)
+
+    @property
+    def weights(self) -> dict[str, Any]:
+        """The identity of the backbone, as plain values."""
+        return asdict(self.clip.identity)
+
+    @property
+    def overrides(self) -> dict[str, dict[str, Any]]:
+        """The settings of the method, and of its training, that the user set."""
+        return {"method": dict(self.setup.settings), "train": dict(self.train)}
 
     @cached_property
     def key(self) -> str:
@@ -182,7 +199,7 @@ class ResolvedRun:
             asdict(self.settings),
         ]
         texts = [json.dumps(field, sort_keys=True) for field in fields]
-        texts.append("null" if self.roles is None else self.roles.text)
+        texts.append("null" if self.table is None else self.table.text)
         if self.teacher is not None:
             texts.append(f'"{self.teacher._key("teacher", self.teacher.datasets)}"')
         return hashlib.sha256(f"[{', '.join(texts)}]".encode()).hexdigest()[:16]

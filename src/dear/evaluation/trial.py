@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from dear.backbone.choice import HALF
 from dear.backbone.clip import Clip, fill
@@ -18,7 +20,7 @@ from dear.evaluation.metrics import JointScores, Scores, compute_scores, evaluat
 from dear.evaluation.predictions import ImagePredictions, Predictions, predict, predict_jointly
 from dear.evaluation.records import SCHEMA
 from dear.evaluation.resolve import ResolvedRun
-from dear.evaluation.run_context import RunContext
+from dear.evaluation.session import Session
 from dear.methods.base import Method
 from dear.methods.registry import build_method, frozen_clip
 from dear.progress import OnStep, TrainingStep, unreported
@@ -33,7 +35,7 @@ class Trial:
 
     Attributes:
         checkpoint: File from which interrupted training resumes, if any.
-        shares_training: Take the trained state from a run with the same training if the context has it, or
+        shares_training: Take the trained state from a run with the same training if the session has it, or
             keep it there.
         method: The method; trained once `train` has returned.
         pick: The few-shot images that it was trained on; None if it does not train.
@@ -47,7 +49,7 @@ class Trial:
         test_seconds: Seconds spent in `test` and `test_jointly`.
     """
 
-    context: RunContext
+    session: Session
     run: ResolvedRun
     checkpoint: Path | None = None
     progress: OnStep = unreported
@@ -62,7 +64,7 @@ class Trial:
     test_seconds: float = field(default=0.0, init=False)
 
     def __post_init__(self) -> None:
-        self.method: Method = build_untrained(self.context, self.run)
+        self.method: Method = build_untrained(self.session, self.run)
         self._classes: tuple[tuple[str, ...], tuple[str, ...]] | None = None
         self._with_features: dict[tuple[int, ...], Predictions] = {}
 
@@ -86,13 +88,8 @@ class Trial:
         start_counting(self.method.clip.image.projection.device)
         run, dataset = self.run, self.source
         if run.teacher is not None:
-            self.teacher = Trial(
-                self.context.teacher_context(run),
-                run.teacher,
-                self.checkpoint and _teacher_checkpoint(self.checkpoint),
-                self.progress,
-                shares_training=True,
-            )
+            checkpoint = self.checkpoint and _teacher_checkpoint(self.checkpoint)
+            self.teacher = Trial(self.session, run.teacher, checkpoint, self.progress, shares_training=True)
             self.teacher.train(classes)
             self.train_seconds = self.teacher.train_seconds
             self.method.set_teacher(self.teacher.method)
@@ -114,7 +111,7 @@ class Trial:
                 Unlabelled(dataset.train) if run.setup.declared.unlabelled else picked,
                 run.training,
                 seed=run.seed,
-                cache=self.context.cache,
+                cache=self.session.cache,
                 checkpoint=self.checkpoint,
                 validate=self._validation(classes),
                 progress=count_epochs,
@@ -124,7 +121,7 @@ class Trial:
             self.train_seconds += own_seconds
             if self.shares_training:
                 state = {name: tensor.detach().clone() for name, tensor in self.method.state_dict().items()}
-                self.context.trained[run.training_key] = state, self.epochs, own_seconds
+                self.session.trained[run.training_key] = state, self.epochs, own_seconds
         self.epoch_tested = len(self.epochs) or None
         if run.select == "val" and self.epochs:
             best = max(self.epochs, key=lambda epoch: (epoch["val"], -epoch["epoch"]))
@@ -144,14 +141,14 @@ class Trial:
         needed before `test_jointly`.
         """
         started = time.perf_counter()
-        self.context.cache.begin(dataset.identity)
+        self.session.cache.begin(dataset.identity)
         self._set_classes(dataset, classes)
         all_classes = len(classes) == len(dataset.classnames)
         images = dataset.test if all_classes else ClassSubset(dataset.test, classes)
         predictions = predict(
             self.method,
             images,
-            cache=self.context.cache,
+            cache=self.session.cache,
             precision=self.run.training.precision,
             novel=novel,
             keep_features=keep_features,
@@ -172,13 +169,13 @@ class Trial:
         dataset, precision, scores, first = self.source, self.run.training.precision, [], 0
         classes = [label for part in parts for label in part]
         self._set_classes(dataset, classes)
-        frozen = frozen_clip(self.context.clip_in(precision))
+        frozen = frozen_clip(self.session.in_precision(self.run.clip, precision))
         classnames = tuple(dataset.classnames[label] for label in classes)
-        vocabulary = classnames, self.context.frozen_text(frozen, classnames, dataset.templates)
+        vocabulary = classnames, self._frozen_text(frozen, classnames)
         for part in parts:
             predictions, images = self._with_features.pop(tuple(part)), ClassSubset(dataset.test, part)
             zero_shot = predict(
-                frozen, images, vocabulary=vocabulary, cache=self.context.cache, precision=precision
+                frozen, images, vocabulary=vocabulary, cache=self.session.cache, precision=precision
             ).logits
             joint = predict_jointly(
                 self.method,
@@ -193,11 +190,22 @@ class Trial:
         self.test_seconds += time.perf_counter() - started
         return scores
 
+    def _frozen_text(self, frozen: Method, classnames: tuple[str, ...]) -> Float[Tensor, "class embed"]:
+        """The text features of classes of the source by the frozen backbone."""
+        like, templates = frozen.clip.image.projection, tuple(self.source.templates)
+
+        def compute() -> Tensor:
+            frozen.set_classes(classnames, templates)
+            return frozen.frozen_text
+
+        key = frozen.clip.identity.sha256, like.dtype, like.device, classnames, templates
+        return self.session.cache.get("text", key, compute)
+
     def _load_shared(self) -> bool:
         """Take the state from an earlier run with the same training, if there is one."""
-        if not self.shares_training or self.run.training_key not in self.context.trained:
+        if not self.shares_training or self.run.training_key not in self.session.trained:
             return False
-        state, self.epochs, seconds = self.context.trained[self.run.training_key]
+        state, self.epochs, seconds = self.session.trained[self.run.training_key]
         self.train_seconds += seconds
         self.method.make_room(state)
         self.method.load_state_dict(state)
@@ -215,13 +223,14 @@ class Trial:
         if self.run.select == "last":
             return None
         images, precision = validation_images(self.source, classes), self.run.training.precision
-        return lambda: evaluate(self.method, images, cache=self.context.cache, precision=precision).accuracy
+        return lambda: evaluate(self.method, images, cache=self.session.cache, precision=precision).accuracy
 
 
 def run_record(trial: Trial, results: Mapping[str, Any]) -> dict[str, Any]:
     """The record of a run, from its trial and the results of its protocol."""
-    context, run, method = trial.context, trial.run, trial.method
-    teacher, roles, pick = trial.teacher, run.roles, trial.pick
+    run, method = trial.run, trial.method
+    teacher, roles, pick = trial.teacher, run.table, trial.pick
+    device = run.clip.image.projection.device
     return {
         "schema": SCHEMA,
         "protocol": run.protocol.name,
@@ -229,11 +238,11 @@ def run_record(trial: Trial, results: Mapping[str, Any]) -> dict[str, Any]:
         "method": run.setup.method,
         "variant": run.setup.variant,
         "settings": {"method": asdict(run.settings), "train": asdict(run.training)},
-        "overrides": context.overrides(run.setup),
+        "overrides": run.overrides,
         "published": [*run.published],
         "dataset": _dataset(run.source),
         "targets": [_dataset(dataset) for dataset in run.targets],
-        "weights": dict(run.weights),
+        "weights": run.weights,
         "transductive": run.setup.declared.unlabelled,
         "teacher": teacher and teacher_facts(teacher.run) | {"train": {"epochs": teacher.epochs}},
         "roles": None if roles is None else {"source": roles.source, "table": roles.to_json()},
@@ -246,8 +255,9 @@ def run_record(trial: Trial, results: Mapping[str, Any]) -> dict[str, Any]:
         "fusion_weights": method.fusion_weights(),
         "trainable_parameters": sum(p.numel() for p in method.trainable),
         "seconds": {"train": trial.train_seconds, "test": trial.test_seconds},
-        "peak_memory": peak(method.clip.image.projection.device),
-        "environment": environment() | {"device": _device(context)},
+        "peak_memory": peak(device),
+        "environment": environment()
+        | {"device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type},
     }
 
 
@@ -256,7 +266,7 @@ def teacher_facts(run: ResolvedRun) -> dict[str, Any]:
     return {
         "method": run.setup.method,
         "settings": {"method": asdict(run.settings), "train": asdict(run.training)},
-        "weights": dict(run.weights),
+        "weights": run.weights,
     }
 
 
@@ -264,11 +274,6 @@ def _dataset(dataset: Dataset) -> dict[str, Any]:
     left_out = {} if dataset.world else {"left_out": dataset.left_out}
     facts = {"name": dataset.name, "title": dataset.title, "identity": dataset.identity}
     return {**facts, "classes": [*dataset.classnames], **left_out}
-
-
-def _device(context: RunContext) -> str:
-    device = context.clip.image.projection.device
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
 
 def remove_checkpoints(checkpoint: Path) -> None:
@@ -282,16 +287,16 @@ def _teacher_checkpoint(checkpoint: Path) -> Path:
     return checkpoint.with_name(f"{checkpoint.stem}-teacher.pt")
 
 
-def build_untrained(context: RunContext, run: ResolvedRun) -> Method:
+def build_untrained(session: Session, run: ResolvedRun) -> Method:
     """A run's method before training, without classes. Raises DearError for settings that do not suit the
     backbone, SettingsError for a method that cannot score the classes of the protocol and for an optimizer
     that cannot train in the precision.
     """
     method = build_method(
         run.setup.method,
-        context.clip_in(run.training.precision),
+        session.in_precision(run.clip, run.training.precision),
         generator(run.seed, "parameters"),
-        roles=run.roles,
+        roles=run.table,
         settings=run.settings,
     )
     if run.protocol.novel_classes and not method.open_vocabulary:
@@ -313,13 +318,13 @@ def build_untrained(context: RunContext, run: ResolvedRun) -> Method:
     return method
 
 
-def check_prompts(context: RunContext, run: ResolvedRun, name: str, templates: Sequence[str]) -> None:
+def check_prompts(session: Session, run: ResolvedRun, name: str, templates: Sequence[str]) -> None:
     """Check that the settings of a run's method, and of its teacher's if it has one, suit the backbone and a
     class name. Raises as `build_untrained`, and SettingsError for a prompt that does not fit.
     """
-    build_untrained(context, run).set_classes([name], templates)
+    build_untrained(session, run).set_classes([name], templates)
     if run.teacher is not None:
-        check_prompts(context.teacher_context(run), run.teacher, name, templates)
+        check_prompts(session, run.teacher, name, templates)
 
 
 def find_longest_name(clip: Clip, names: Sequence[str]) -> int:

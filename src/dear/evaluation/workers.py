@@ -17,14 +17,18 @@ from typing import Any
 import torch
 
 from dear.backbone.device import find_device, threads_per_job, use_threads
-from dear.errors import DearError, SettingsError, installation
-from dear.evaluation.experiment import Experiment, Run
-from dear.evaluation.runs import Runner, RunProgress, RunResult, silent
-from dear.methods.registry import METHODS, PATH, register
+from dear.errors import DearError, SettingsError, first_line, installation
+from dear.evaluation.experiment import Experiment, Machines
+from dear.evaluation.runs import RunProgress, RunResult, make_run, silent
+from dear.evaluation.session import Session
 from dear.progress import TrainingStep
 
 RETRIES = 3
 """A run on a cluster that loses more workers is given up: it is probably the run that kills them."""
+
+
+class LostWorkerError(DearError):
+    """A worker ended in the middle of a run: killed, or out of memory."""
 
 
 @dataclass(frozen=True)
@@ -34,35 +38,45 @@ class Pool:
     Attributes:
         size: How many there are.
         device: What they compute on.
-        submit: Gives a run to the worker of a number.
-        lost_error: What the result of a run raises if its worker is gone; another takes its place.
+        submit: Gives a single run to the worker of a number.
+        lost_error: What a future raises if its worker is gone; another takes its place.
         show_progress: Shows the steps that workers have reported since the last call.
     """
 
     size: int
     device: torch.device
-    submit: Callable[[int, Experiment, Run], Future[RunResult | DearError]]
+    submit: Callable[[int, Experiment], Future[RunResult | DearError]]
     lost_error: type[Exception] = BrokenProcessPool
     show_progress: Callable[[], None] = lambda: None
 
+    def result(self, future: Future[RunResult | DearError]) -> RunResult | DearError:
+        """What came of a run that is done."""
+        try:
+            return future.result()
+        except self.lost_error as error:
+            return LostWorkerError(
+                f"a worker was lost in the middle of this run ({first_line(error)}). Is there enough memory? "
+                "Repeat the command to continue, with fewer runs at a time."
+            )
 
-class Worker(Runner):
-    """A runner in a process of its own. On another machine ``folder`` is where the command was given: there
-    relative paths of data begin, if it exists.
-    """
 
-    def __init__(self, device: str, threads: int, folder: str = ".") -> None:
-        with suppress(OSError):
-            os.chdir(folder)
-        use_threads(threads)
-        if torch.device(device).index is not None:
-            torch.cuda.set_device(device)  # else whatever names no device begins a context on the first GPU
-        super().__init__(device)
+@contextmanager
+def open_pool(machines: Machines, session: Session, runs: int, progress: RunProgress) -> Iterator[Pool]:
+    """The workers that make the runs; this process with its ``session`` unless others are asked for."""
+    if machines.cluster is not None:
+        with open_cluster(machines.cluster, machines.device, machines.gpus, runs) as pool:
+            yield pool
+    elif machines.jobs > 1:
+        with open_processes(min(machines.jobs, runs), machines.device, progress) as pool:
+            yield pool
+    else:
 
-    def make(self, experiment: Experiment, run: Run, progress: RunProgress = silent) -> RunResult | DearError:
-        if (name := run.setup.method) not in METHODS and PATH.fullmatch(name):
-            register(name)  # as the process that sent the run had
-        return super().make(experiment, run, progress)
+        def make(_slot: int, run: Experiment) -> Future[RunResult | DearError]:
+            result = Future[RunResult | DearError]()
+            result.set_result(make_run(session, run, progress))
+            return result
+
+        yield Pool(1, session.device, make)
 
 
 @contextmanager
@@ -86,12 +100,12 @@ def open_processes(jobs: int, device: str, progress: RunProgress = silent) -> It
 
     processes = [*map(start, range(jobs))]
 
-    def submit(slot: int, *task: Any) -> Future[RunResult | DearError]:
+    def submit(slot: int, run: Experiment) -> Future[RunResult | DearError]:
         try:
-            return processes[slot].submit(_make, *task)
+            return processes[slot].submit(_make, run)
         except BrokenProcessPool:  # with the run before
             processes[slot] = start(slot)
-            return processes[slot].submit(_make, *task)
+            return processes[slot].submit(_make, run)
 
     def show() -> None:
         for queue in steps.values():
@@ -110,8 +124,8 @@ def open_processes(jobs: int, device: str, progress: RunProgress = silent) -> It
 
 
 def _begin(lifeline: Any, steps: Any, device: str, threads: int) -> None:
-    """Start the worker of this process. The process ends once the other end of ``lifeline`` is closed."""
-    global _worker, _steps
+    """Open the session of this process, which ends once the other end of ``lifeline`` is closed."""
+    global _session, _steps
 
     def end() -> None:
         with suppress(EOFError):
@@ -120,19 +134,42 @@ def _begin(lifeline: Any, steps: Any, device: str, threads: int) -> None:
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started this one ends it
     threading.Thread(target=end, daemon=True).start()
-    _worker, _steps = Worker(device, threads), steps
+    use_threads(threads)
+    if torch.device(device).index is not None:
+        torch.cuda.set_device(device)  # else whatever names no device begins a context on the first GPU
+    _session, _steps = Session(device), steps
 
 
-_worker: Worker
+_session: Session
 _steps: Any
 
 
-def _make(experiment: Experiment, run: Run) -> RunResult | DearError:
-    return _worker.make(experiment, run, _tell)
+def _make(run: Experiment) -> RunResult | DearError:
+    return make_run(_session, run, _tell)
 
 
 def _tell(run: str, step: TrainingStep | None) -> None:
     _steps.put((run, step))
+
+
+class RemoteWorker:
+    """A session on a machine that may not share the folder of records. ``folder`` is where the command was
+    given: there relative paths of data begin, if it exists.
+    """
+
+    def __init__(self, device: str, folder: str) -> None:
+        with suppress(OSError):
+            os.chdir(folder)
+        use_threads(1)
+        self.session = Session(device)
+
+    def make(self, run: Experiment) -> RunResult | DearError:
+        result = make_run(self.session, run)
+        if isinstance(result, RunResult):
+            path = self.session.records[result.record["key"]][1]
+            if path is not None and (predictions := path.with_suffix(".npz")).exists():
+                result = result._replace(predictions=predictions.read_bytes())
+        return result
 
 
 @contextmanager
@@ -156,13 +193,13 @@ def open_cluster(address: str, device: str, gpus: float | None, most: int) -> It
         room = max(1, min(cores, int(available / per_run)) if per_run else cores)
         actor = ray.remote(
             num_cpus=1, num_gpus=per_run, max_restarts=-1, max_task_retries=RETRIES
-        )(Worker)  # fmt: skip
+        )(RemoteWorker)  # fmt: skip
         machine, actors = torch.device("cuda" if per_run else "cpu"), dict[int, Any]()
 
-        def submit(slot: int, *task: Any) -> Any:
+        def submit(slot: int, run: Experiment) -> Any:
             if slot not in actors:
-                actors[slot] = actor.remote(machine.type, 1, os.getcwd())
-            return actors[slot].make.remote(*task).future()
+                actors[slot] = actor.remote(machine.type, os.getcwd())
+            return actors[slot].make.remote(run).future()
 
         yield Pool(min(room, most), machine, submit, ray.exceptions.RayActorError)
     finally:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from importlib.resources import files
+from inspect import get_annotations
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, Self, get_args, get_origin
 
@@ -67,6 +68,13 @@ class MethodSettings:
         package, _, folder = cls.__module__.rpartition(".")
         shared = cls.__module__ in (__name__, f"{__package__}.shared_settings")
         return folder if package == __package__ and not shared else ""
+
+    @classmethod
+    def packaged(cls) -> "type[MethodSettings]":
+        """The settings whose authors' rows hold: the class itself or, for one outside the package, the
+        nearest packaged class that it derives from.
+        """
+        return next(kind for kind in cls.__mro__ if kind is MethodSettings or kind.folder())  # type: ignore[attr-defined]
 
     def with_files(self, dataset: str) -> Self:
         """The settings with the files that they name, as they are for a data set."""
@@ -257,13 +265,18 @@ def published_values(
     kind: type[MethodSettings], overrides: Mapping[str, Any], protocol: str, dataset: str, shots: int
 ) -> PublishedValues:
     """What a method's authors set for a protocol, a data set and a number of shots, if the user sets
-    ``overrides``. A later row overrules earlier ones.
+    ``overrides``. A later row overrules earlier ones. Rows also hold for a class outside the package that
+    derives from a packaged one, but for the fields and the training settings that it defines itself.
     """
     defaults = {item.name: item.default for item in fields(kind)}
     settings, training, names = dict[str, Any](), dict[str, Any](kind.training), list[str]()
-    for row in read_published_rows(kind.folder()):
+    outside = kind.__mro__[: kind.__mro__.index(kind.packaged())]
+    own_fields = {name for each in outside for name in get_annotations(each)}
+    own_training = {name for each in outside for name in vars(each).get("training", {})}
+    for row in read_published_rows(kind.packaged().folder()):
         if row.applies({**defaults, **settings, **overrides}, protocol, dataset, shots):
-            settings |= {**row.settings, **row.by_data.get(dataset, {})}
-            training |= row.training
+            in_row = {**row.settings, **row.by_data.get(dataset, {})}
+            settings |= {name: value for name, value in in_row.items() if name not in own_fields}
+            training |= {name: value for name, value in row.training.items() if name not in own_training}
             names.append(row.name)
     return PublishedValues(settings, training, tuple(names))

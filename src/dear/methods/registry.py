@@ -9,6 +9,7 @@ Methods of other packages are named by their class, "package.module:Class" (`reg
 import re
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
@@ -68,7 +69,8 @@ def register(path: str) -> Declaration:
     The module is imported, from the current folder too: call it for a path from the command line or from
     Python code, never for one that was read from a file. The class is a `dear.methods.base.Method`, made from
     (clip, generator, settings); its settings are of the class that its attribute ``settings`` is annotated
-    with. Raises SettingsError.
+    with. One that derives from a packaged method needs of towers, roles and a teacher what that declares.
+    Raises SettingsError.
     """
     if path in _methods:
         return _methods[path]
@@ -84,8 +86,16 @@ def register(path: str) -> Declaration:
     settings = get_type_hints(kind).get("settings", MethodSettings)
     if not (isinstance(settings, type) and issubclass(settings, MethodSettings)):
         raise SettingsError(f"the settings of {path} are not a dear.methods.declaration.MethodSettings.")
-    declared = Declaration(
-        path, "", name, settings, open_vocabulary=kind.open_vocabulary is not False, module=module
+    known = {f"{method.home}:{method.implementation}": method for method in _methods.values()}
+    bases = (known.get(f"{base.__module__}:{base.__qualname__}") for base in kind.__mro__)
+    declared = replace(
+        next(filter(None, bases), Declaration(path, "", name)),
+        name=path,
+        arxiv="",
+        implementation=name,
+        settings=settings,
+        module=module,
+        open_vocabulary=kind.open_vocabulary is not False,
     )
     for method in _methods.values():
         if method.folder == declared.folder:

@@ -25,29 +25,26 @@ if TYPE_CHECKING:
 PUBLISHED_DATA = {"average of 11": "11 data sets", "ImageNet": "ImageNet"}
 
 
-def is_varied(record: Record) -> bool:
-    """True if its variant is a row of an ablation."""
-    variant = record.get("variant")
-    return bool(variant) and any(row.label == variant for of in ablations().values() for row in of.rows)
-
-
-def ablation_grids(records: Sequence[Record]) -> list[Grid]:
-    """A table for each ablation of DeAR that has at least two rows. The rows of the inference ablation are in
-    every run of DeAR: it has a table for benchmarks, beside which published numbers stand, where another
-    ablation was run, and where DeAR alone was, as in the recipe of this ablation.
+def ablation_grids(records: Sequence[Record]) -> tuple[list[Grid], list[Record]]:
+    """A table for each ablation of DeAR that has at least two rows, and the runs of variants that are rows of
+    one with all their data sets. The rows of the inference ablation are in every run of DeAR: it has a table
+    for benchmarks, beside which published numbers stand, where another ablation was run, and where DeAR alone
+    was, as in the recipe of this ablation.
     """
     runs = [record for record in records if record.get("method") == METHOD]
     if not runs:
-        return []
-    with_published = all(is_benchmark(dataset) for run in runs for dataset in data_sets_of(run))
-    alone = len(runs) == len(records)
-    asked = [
-        ablation
-        for ablation in ablations().values()
-        if ablation.name != "inference" or with_published or any(map(is_varied, runs)) or alone
-    ]
+        return [], []
     frame = runs_frame(checked(runs))
-    return [ablation_grid(ablation, frame, with_published=with_published) for ablation in asked]
+    with_published = all(is_benchmark(dataset) for run in runs for dataset in data_sets_of(run))
+    by_name = {
+        name: ablation_grid(ablation, frame, with_published=with_published)
+        for name, ablation in ablations().items()
+    }
+    variants = {label for _, complete in by_name.values() for label in complete}
+    ablated = [run for run in runs if run.get("variant") in variants]
+    if not (with_published or ablated or len(runs) == len(records)):
+        del by_name["inference"]
+    return [grid for grid, _ in by_name.values() if grid.rows], ablated
 
 
 def _seeds(number: tuple[float, float | None]) -> int:
@@ -55,21 +52,22 @@ def _seeds(number: tuple[float, float | None]) -> int:
     return 1 if number[1] is None else 3
 
 
-def ablation_grid(ablation: Ablation, frame: "DataFrame", *, with_published: bool) -> Grid:
-    """The table of an ablation, over the data sets that all its rows have; without rows if nothing was
-    varied.
+def ablation_grid(ablation: Ablation, frame: "DataFrame", *, with_published: bool) -> tuple[Grid, set[str]]:
+    """The table of an ablation, over the data sets that all its rows have, without rows if nothing was
+    varied; and the variants in it that were run on no other data set.
     """
     empty = Grid(f"ablation-{ablation.name}", f"Ablation: {ablation.title}", "Variant", TITLES, ())
     variants = frame.variant.astype(object).where(frame.variant.notna(), "")
     frames = {row.shown: frame[variants == (row.label or "")] for row in ablation.rows}
     has_runs = [row for row in ablation.rows if len(frames[row.shown])]
     if len(has_runs) < 2 or not (ablation.name == "inference" or any(row.label for row in has_runs)):
-        return empty
+        return empty, set()
     runs = {row.shown: scores_of(frames[row.shown], metric=row.read) for row in has_runs}
     first = frames[has_runs[0].shown]
     titles = [title for title in first.title.unique() if all((r.title == title).any() for r in runs.values())]
     if not titles:
-        return empty
+        return empty, set()
+    complete = {row.label for row in has_runs if row.label and {*frames[row.shown].title} == {*titles}}
     cells = {name: cells_of(runs[name], titles) if name in runs else LACKING for name in frames}
     rows = [*marked([GridRow(name, of_row) for name, of_row in cells.items()])]
     if (chance := cells_of(chance_of(first), titles))[0]:
@@ -103,4 +101,5 @@ def ablation_grid(ablation: Ablation, frame: "DataFrame", *, with_published: boo
         numbers = [(str(published.paper_method(METHOD)), data) for data in printed]
         notes += published.slip_notes("ablations", numbers)
         notes += published.slip_notes(empty.name, numbers)
-    return replace(empty, columns=(*TITLES, *columns), rows=tuple(rows), notes=tuple(notes))
+    grid = replace(empty, columns=(*TITLES, *columns), rows=tuple(rows), notes=tuple(notes))
+    return grid, complete

@@ -1,23 +1,15 @@
-"""Figures of `dear eval`: reliability, the attention of core heads, maps of features."""
+"""Figures of `dear eval`: reliability, the attention of core heads."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from PIL import Image
-from torch import Tensor
 
 from dear.evaluation.metrics import Bin, expected_error
-from dear.report.drawing import INK, NEUTRAL, PALETTE, Drawing, concept_styles, legend_below, plain_axes
-from dear.report.mistakes import shortened
+from dear.report.drawing import INK, NEUTRAL, PALETTE, Drawing, plain_axes
 from dear.roles.table import HeadRole
-
-COLORED = 12  # classes with a color of their own in the map of features
-ACROSS = 2  # panels beside each other, so that they fit on a phone
 
 
 def describe_calibration(bins: Sequence[Bin]) -> str:
@@ -87,37 +79,3 @@ def attention_figure(
     words = "; ".join(f"{head.attribute}: layer {head.layer}, head {head.head}" for head, _ in overlays)
     text = f"Attention of core heads on {title} ({words}), by {', '.join(columns[1:])}."
     return Drawing(name, text, (1.3 * len(columns) + 0.4, 1.25 * len(overlays) + 0.3), paint)
-
-
-def feature_map(
-    points: Mapping[str, Float[Tensor, "item 2"]], labels: Sequence[int], classes: Sequence[str]
-) -> Drawing:
-    """One panel a feature: images as points, colored by their class; the most frequent classes have a color
-    of their own.
-    """
-    frequent = sorted(label for label, _ in Counter(labels).most_common(COLORED))
-    styles = concept_styles([classes[label] for label in frequent])
-    down, rare = -(-len(points) // ACROSS), sorted({*labels} - {*frequent})
-    other: dict[str, Any] = {"s": 6, "color": NEUTRAL, "alpha": 0.5, "label": "other classes"}
-    looks: list[tuple[list[int], dict[str, Any]]] = [(rare, other)] if rare else []
-    for label in frequent:
-        color, marker = styles[classes[label]]
-        look = {"s": 11, "color": color, "marker": marker, "alpha": 0.85, "label": shortened(classes[label])}
-        looks.append(([label], look))
-
-    def paint(figure: Figure) -> None:
-        panels = figure.subplots(down, min(len(points), ACROSS), squeeze=False).flat
-        for axes, (name, plane) in zip(panels, points.items(), strict=False):
-            for some, look in looks:
-                x, y = plane[np.isin(labels, some)].numpy().T
-                axes.scatter(x, y, linewidth=0, **look)
-            axes.set_title(name, fontsize=10)
-        for axes in figure.axes:
-            axes.set(xticks=[], yticks=[])
-            axes.spines[:].set(alpha=0.2)
-            axes.set_visible(bool(axes.collections))
-        legend_below(figure, 3, markerscale=1.8)
-
-    size = (2.5 * min(len(points), ACROSS) + 0.3, 2.5 * down + 0.22 * -(-len(looks) // 3) + 0.3)
-    text = f"Maps of {len(labels)} images by the features {', '.join(points)}, colored by class."
-    return Drawing("features", text, size, paint)

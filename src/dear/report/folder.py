@@ -13,7 +13,7 @@ from dear.reading.plain import read_json
 from dear.report.grid import Grid, csv_file, markdown_text
 from dear.report.records import Record, grouped, readable, runs_frame
 from dear.report.render import write_page
-from dear.report.report_page import report_page, split_records
+from dear.report.report_page import report_page
 from dear.report.run_mistakes import mistakes_files
 
 PAGE = "report.html"
@@ -110,8 +110,7 @@ def write_folder_report(
         OutputError: if the output folder cannot be written to.
     """
     records = of_weights(read_folder(folder), weights)
-    runs, _ = split_records(records)
-    frame = runs_frame(runs)  # empty for retrievals alone
+    frame = runs_frame(readable(records))  # empty for retrievals alone
     title = title or without_surrogates(folder.resolve().name)
     page = report_page(title=title, records=records, notes=(SELECTION,), mistakes_of=mistakes_of)
     tables = page.tables

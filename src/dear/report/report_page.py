@@ -15,7 +15,7 @@ from dear.methods.registry import FROZEN
 from dear.report.drawing import Drawing
 from dear.report.grid import Cell, Grid, GridRow
 from dear.report.method_plots import fusion_map, mean_curves, training_curves
-from dear.report.protocols import base_to_novel, retrieval, summaries_of
+from dear.report.protocols import summaries_of
 from dear.report.records import (
     Record,
     data_set,
@@ -51,15 +51,6 @@ class ReportPage:
     mistakes: tuple[RunMistakes, ...]
 
 
-def split_records(records: Iterable[Record]) -> tuple[list[Record], list[Record]]:
-    """The runs among some records, of which tables are made, and the retrievals, which only illustrate unless
-    there are no other runs.
-    """
-    everything = readable(records)
-    retrievals = [record for record in everything if protocol(record) == retrieval.NAME]
-    return [record for record in everything if protocol(record) != retrieval.NAME] or retrievals, retrievals
-
-
 def report_page(
     *,
     title: str,
@@ -73,51 +64,46 @@ def report_page(
     Raises:
         DataError: for records that cannot be combined in one table, or other malformed input.
     """
-    runs, illustrations = split_records(records)
-    tested = [run for run in runs if protocol(run) == base_to_novel.NAME]
-    by_method = grouped(base_to_novel.main_runs(tested) or runs, method_label)
-    main, reference = _main_method(by_method), FROZEN if FROZEN in by_method else None
-    role_table = role_table_of(runs)
-    summaries, fusion = summaries_of(runs, reference), fusion_grid(by_method[main])
+    records = readable(records)
+    reference = FROZEN if FROZEN in map(method_label, records) else None
+    summaries = summaries_of(records, reference)
+    by_method = grouped(summaries[0].runs, method_label)
+    main = _main_method(by_method)
+    reference = reference if reference in by_method else None
+    role_table, fusion = role_table_of(records), fusion_grid(by_method[main])
     grids = [grid for summary in summaries for grid in summary.grids]
     figures = [figure for summary in summaries for figure in summary.figures]
     if any(row.published for grid in grids for row in grid.rows) or any(
         "published" in column for grid in grids for column in grid.columns
     ):
         notes = [PUBLISHED, *notes]
-    parts = mistakes_by_part(runs)
-    mistakes = mistakes_page(parts, runs, main, reference, mistakes_of)
+    tested = [record for record in records if PROTOCOLS[protocol(record)].scored]
+    parts = mistakes_by_part(tested)
+    mistakes = mistakes_page(parts, tested, main, reference, mistakes_of)
     weights = fusion_map(fusion) if fusion else None
     losses, validated = (mean_curves(by_method[main], measure) for measure in ("loss", "val"))
     training = training_curves(losses, validated)
     roles = head_role_map(role_table) if role_table else None
     text = render_page(
         "report.html.j2",
-        **_head(
-            summaries[0].standing,
-            [run for of_method in by_method.values() for run in of_method],
-            main,
-            reference,
-            parts,
-        ),
+        **_head(summaries[0].standing, summaries[0].runs, main, reference, parts),
         title=title,
         main=main,
-        grids=[grid for grid in grids if grid.name != retrieval.NAME],  # beside its pictures
+        summaries=summaries,
         figures=grouped(figures, lambda figure: figure.grid),
         fusion=fusion,
         fusion_map=weights,
-        retrieval=retrieval.page(illustrations),
         training=training,
         validated=bool(validated),
         roles=roles,
         role_source=role_table.source if role_table else "",
         mistakes=mistakes,
         notes=notes,
-        provenance=_provenance(runs),
-        settings={method: _settings(of_method) for method, of_method in by_method.items()},
+        provenance=_provenance(records),
+        settings={method: _settings(runs) for method, runs in grouped(records, method_label).items()},
         data_sets=[
             (data_set_title(of_data[0]), [*map(str, part_of(of_data[0], "dataset").get("classes") or ())])
-            for of_data in grouped(runs, data_set).values()
+            for of_data in grouped(records, data_set).values()
         ],
     )
     matrices = [

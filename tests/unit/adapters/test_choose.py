@@ -14,12 +14,15 @@ from dear.adapters.bundle import Bundle
 from dear.adapters.choose import assess, choose_method, list_candidates, pick_simplest
 from dear.adapters.fit import fit
 from dear.adapters.leftout import FOLDS, REPEATS, LeftOut, draw_folds
+from dear.backbone.clip import Clip
 from dear.backbone.load import load_clip
 from dear.data.dataset import Dataset
 from dear.data.fewshot import Subset
 from dear.data.images.transforms import load_test_views, to_unit
 from dear.data.loading import load_dataset
-from dear.evaluation.run_context import RunContext
+from dear.evaluation.protocols.few_shot import FewShot
+from dear.evaluation.resolve import MethodSetup, ResolvedRun
+from dear.evaluation.session import Session
 from dear.methods import registry
 from dear.methods.base import Method
 from dear.methods.declaration import Declaration
@@ -37,9 +40,14 @@ def task() -> Dataset:
 
 
 @pytest.fixture
-def context() -> RunContext:
-    clip = load_clip("tiny")
-    return RunContext(clip, role_table(clip))
+def clip() -> Clip:
+    return load_clip("tiny")
+
+
+def arguments(clip: Clip, task: Dataset, shots: int = SHOTS) -> tuple[Session, ResolvedRun]:
+    """A session, and a run of it whose method is to be chosen."""
+    session, setup, roles = Session(), MethodSetup("dear+"), role_table(clip)
+    return session, session.resolve(clip, FewShot(), [task], setup, seed=1, shots=shots, roles=roles)
 
 
 def shares(**right: list[int]) -> dict[str, Tensor]:
@@ -83,11 +91,9 @@ def test_items_of_a_group_are_in_one_fold() -> None:
     assert draw_folds(labels[:3], names[:3], 3, "1").tolist() == [-1] * 3
 
 
-def test_a_probe_is_as_accurate_as_scikit_learns_on_the_same_folds(
-    task: Dataset, context: RunContext
-) -> None:
-    judge = LeftOut(context, task, SHOTS, seed=1)
-    clip, labels = context.clip, judge.labels
+def test_a_probe_is_as_accurate_as_scikit_learns_on_the_same_folds(task: Dataset, clip: Clip) -> None:
+    judge = LeftOut(*arguments(clip, task))
+    labels = judge.labels
     pixels = load_test_views(judge.images, torch.arange(len(labels)), clip.preprocess)
     features = clip.encode_image(clip.normalize_pixels(to_unit(pixels))).double().numpy()
     lengths = (features**2).sum(axis=1, keepdims=True) ** 0.5
@@ -104,28 +110,28 @@ def test_a_probe_is_as_accurate_as_scikit_learns_on_the_same_folds(
     assert shares_of_images.tolist() == pytest.approx((correct / times).tolist())
 
 
-def test_every_image_is_left_out_as_often(task: Dataset, context: RunContext) -> None:
-    rounds = LeftOut(context, task, SHOTS, seed=1).rounds(REPEATS)
+def test_every_image_is_left_out_as_often(task: Dataset, clip: Clip) -> None:
+    rounds = LeftOut(*arguments(clip, task)).rounds(REPEATS)
     times = torch.stack(rounds).sum(dim=0)
     assert len({*times.tolist()}) == 1
     assert len(rounds) == SHOTS * int(times[0])  # 4 folds, as a class has 4 images
-    many = LeftOut(context, load_dataset("travel-posters"), 48, seed=1)
+    many = LeftOut(*arguments(clip, load_dataset("travel-posters"), 48))
     assert len(many.rounds(REPEATS)) < 3 * FOLDS  # enough were left out before
 
 
-def test_names_without_images_have_their_place_taken(task: Dataset, context: RunContext) -> None:
+def test_names_without_images_have_their_place_taken(task: Dataset, clip: Clip) -> None:
     """A class without images: zero-shot is judged by its accuracy; a probe, which never names it, is out."""
     half = [label for label in range(len(task.classnames)) if label % 4 < 3]
     few = without_images(task, half)
-    judge = LeftOut(context, few, SHOTS, seed=1)
+    judge = LeftOut(*arguments(clip, few))
     named_only = 1 - len(half) / len(task.classnames)
     assert judge.named_only == pytest.approx(named_only)
     probe, of_images = assess(judge, judge.build("linear-probe"))
     assert of_images is None
     assert "without images" in probe.reason
-    frozen = registry.frozen_clip(context.clip)
+    frozen = registry.frozen_clip(clip)
     frozen.set_classes(task.classnames, task.templates)
-    pixels = load_test_views(judge.images, torch.arange(len(judge.labels)), context.clip.preprocess)
+    pixels = load_test_views(judge.images, torch.arange(len(judge.labels)), clip.preprocess)
     with torch.no_grad():
         image = frozen.image_features(frozen.image_trunk(to_unit(pixels)))
         right = frozen.logits(image, frozen.text_features()).argmax(dim=1) == judge.labels
@@ -141,23 +147,23 @@ def without_images(task: Dataset, labels: list[int]) -> Dataset:
 
 @pytest.mark.parametrize(("shots", "left_out"), [(1, 0), (8, 96)])
 def test_with_few_images_there_is_nothing_to_choose_by(
-    shots: int, left_out: int, task: Dataset, context: RunContext
+    shots: int, left_out: int, task: Dataset, clip: Clip
 ) -> None:
-    choice = choose_method(context, task, shots, 1)
+    choice = choose_method(*arguments(clip, task, shots))
     assert (choice.method, choice.candidates, choice.trial) == (registry.FIT_METHOD, (), None)
     assert f"{left_out} training images" in choice.reason
 
 
-def test_a_method_that_cannot_be_fitted_says_why(task: Dataset, context: RunContext) -> None:
+def test_a_method_that_cannot_be_fitted_says_why(task: Dataset, clip: Clip) -> None:
     few = without_images(task, [0, 1, 2, 3, 4, 5, 6])
-    judge = LeftOut(context, few, SHOTS, seed=1)
+    judge = LeftOut(*arguments(clip, few))
     candidate, of_images = assess(judge, judge.build("linear-probe"))
     assert of_images is None
     assert (candidate.accuracy, candidate.reason) == (None, "it names no class without images")
     assert assess(judge, judge.build("gda"))[0].accuracy is not None
 
 
-def test_a_plug_in_is_tried_if_it_is_cheap(context: RunContext, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plug_in_is_tried_if_it_is_cheap(clip: Clip, monkeypatch: pytest.MonkeyPatch) -> None:
     class Cheap(Method):
         cheap = True
 
@@ -169,8 +175,8 @@ def test_a_plug_in_is_tried_if_it_is_cheap(context: RunContext, monkeypatch: pyt
     monkeypatch.setattr("dear.adapters.choose.METHODS", registry.METHODS | declared)
     monkeypatch.setattr("dear.adapters.choose.method_class", kinds.__getitem__)
     monkeypatch.setattr("dear.adapters.choose.check_towers", lambda *_: None)
-    assert list_candidates(context)[-1] == "quick"
-    assert "slow" not in list_candidates(context)
+    assert list_candidates(clip)[-1] == "quick"
+    assert "slow" not in list_candidates(clip)
 
 
 def test_fit_says_what_it_chose_from(

@@ -66,15 +66,6 @@ def test_a_core_head_for_each_attribute_the_largest_share_the_last_of_equals(pre
     assert [(one.layer, one.head) for one in found] == [(5, 2), (4, 1)]
 
 
-def test_without_scikit_learn_the_page_says_what_to_install(
-    predictor: Predictor, toys: Dataset, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "sklearn.manifold", None)
-    _, page = evaluation_page.evaluation_page(predictor, toys)
-    assert "features" not in page.figures
-    assert any("pip install '.[roles]'" in note for note in page.notes)
-
-
 def test_the_page_and_its_files(predictor: Predictor, toys: Dataset, tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")

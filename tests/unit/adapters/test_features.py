@@ -175,6 +175,6 @@ def test_nothing_is_taken_from_another_backbone_or_a_damaged_file(
         assert fit_counted(photos, "again", monkeypatch, "damaged", review=False)[1] == all_views
     other = small_clip_of(seed=1)
     role_table(other).save(photos.parent / "roles.json")
-    monkeypatch.setattr("dear.adapters.prepare.load_clip", lambda *_args, **_options: other)
+    monkeypatch.setattr("dear.evaluation.session.load_clip", lambda *_args, **_options: other)
     with pytest.warns(UserWarning, match="first: 0 of 36 images are known"):
         assert fit_counted(photos, "other", monkeypatch, "first", review=False)[1] == all_views

@@ -20,7 +20,9 @@ from dear.data.fewshot import Subset, Unlabelled, draw_few
 from dear.data.images.photos import HeldImages, picture_names
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
-from dear.evaluation.run_context import RunContext
+from dear.evaluation.protocols.few_shot import FewShot
+from dear.evaluation.resolve import MethodSetup
+from dear.evaluation.session import Session
 from dear.methods.registry import SIMPLEST_FIRST
 from tests.unit.training.world import Noise, noise_dataset, role_table
 
@@ -127,9 +129,10 @@ def test_random_labels_are_right_by_chance(method: str, case: str, small_clip: C
         data = random_dataset(labels, len(shares) + CASES[case].get("named", 0), seed)
         shots = int(labels.bincount().max())
         data = replace(data, balance=CASES[case].get("balance", False))
-        context = RunContext(small_clip, role_table(small_clip))
+        session, setup, options = Session(), MethodSetup(method), {"roles": role_table(small_clip)}
+        run = session.resolve(small_clip, FewShot(), [data], setup, seed=1, shots=shots, **options)
         others = CASES[case].get("others")
-        left_out = LeftOut(context, data, shots, 1, others and Unlabelled(random_images([0] * others, 99)))
+        left_out = LeftOut(session, run, others and Unlabelled(random_images([0] * others, 99)))
         trial = left_out.build(method)
         found = left_out.scores(trial)
         predicted = found.scores.argmax(dim=1)

@@ -35,7 +35,8 @@ from dear.evaluation.protocols.few_shot import FewShot
 from dear.evaluation.protocols.transfer import CrossDataset
 from dear.evaluation.records import read_record
 from dear.evaluation.resolve import MethodSetup
-from dear.evaluation.runs import Runner, run_all, run_one
+from dear.evaluation.runs import check_experiment, make_run, run_all
+from dear.evaluation.session import Session
 from tests.unit.serving.small import picture
 from tests.unit.training.world import CLASSES, noise_dataset
 
@@ -112,9 +113,9 @@ def run(out: Path, protocol: Protocol, data: Path, *methods: str) -> list[dict[s
     setups = tuple(map(MethodSetup, methods))
     options = {"data": (str(data),), "shots": (1,), "model": "tiny", "out": out}
     experiment = Experiment(protocol=protocol, methods=setups, **options)  # type: ignore[arg-type]
-    runner = Runner("cpu")
-    runner.check(experiment)
-    return [run_one(*runner.prepare(experiment, each), out=out) for each in experiment.runs()]
+    session = Session()
+    assert check_experiment(session, experiment) is None
+    return [make_run(session, each).record for each in experiment.runs()]  # type: ignore[union-attr]
 
 
 def test_runs_leave_out_copies_of_all_images_that_could_be_trained_on(

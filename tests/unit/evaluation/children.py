@@ -73,7 +73,7 @@ def run_into(out: Path, told: Any = None) -> list[dict[str, Any]]:
             told.put(step and step.epoch)
             time.sleep(0.02)
 
-    options: dict[str, Any] = {"training": vars(TRAINING), "out": out, "progress": tell}
+    options: dict[str, Any] = {"train": vars(TRAINING), "out": out, "progress": tell}
     return run_all(clip, [noise_dataset()], [DEAR], shots=3, roles=role_table(clip), **options)
 
 

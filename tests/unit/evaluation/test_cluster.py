@@ -14,7 +14,7 @@ from dear.evaluation.launch import launch
 from dear.evaluation.workers import open_cluster
 from tests.unit.evaluation.children import experiment
 
-BUSY = b"ray::Worker.make"
+BUSY = b"ray::RemoteWorker.make"
 
 
 def _parent(pid: int) -> int:

@@ -13,19 +13,19 @@ import pytest
 import torch
 
 from dear.errors import OutputError, SettingsError, TrainingDiverged
-from dear.evaluation import runs, workers
+from dear.evaluation import session, workers
 from dear.evaluation.experiment import Machines
 from dear.evaluation.launch import (
-    LostWorkerError,
     check_device,
     check_folders,
     launch,
     list_runs,
     make_runs,
-    mark_folder,
 )
 from dear.evaluation.resolve import MethodSetup
-from dear.evaluation.workers import Worker
+from dear.evaluation.runs import make_run
+from dear.evaluation.session import Session
+from dear.evaluation.workers import LostWorkerError
 from tests.unit.evaluation.children import experiment, launch_alone, launch_and_tell, server
 
 ENDLESS = {"epochs": 100_000}
@@ -49,11 +49,6 @@ def test_a_folder_has_one_owner(tmp_path: Path) -> None:
     one, two = (experiment(tmp_path / "x", about={"recipe": name}) for name in "ab")
     with pytest.raises(OutputError, match="a and b both write to"):
         check_folders([one, two])
-    mark_folder(one)
-    check_folders([one])  # the same recipe goes on
-    for check in (mark_folder, lambda two: check_folders([two])):
-        with pytest.raises(OutputError, match="the recipe 'a', not of b"):
-            check(two)
 
 
 def wait_for(is_so: Any) -> None:
@@ -100,7 +95,7 @@ def test_a_run_that_fails_stops_no_other(jobs: int, tmp_path: Path, request: pyt
         records, failed = make_runs([sweep], Machines("cpu", jobs=jobs))
     assert [record["method"] for record in records[0]] == ["zero-shot"]
     ((run, error),) = failed
-    assert (run.setup, type(error)) == (apart, TrainingDiverged)
+    assert (run.methods, type(error)) == ((apart,), TrainingDiverged)
     assert error.step > 0  # type: ignore[attr-defined]
     with pytest.warns(UserWarning, match="diverged"), pytest.raises(TrainingDiverged):
         launch([sweep], Machines("cpu", jobs=jobs))
@@ -190,7 +185,7 @@ def test_lost_workers_are_replaced(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match="enough memory"):
         (records,), failed = make_runs([sweep], Machines("cpu", jobs=2), kill)
     assert [record["method"] for record in records] == ["zero-shot"] * 2
-    assert [(run.setup, type(error)) for run, error in failed] == [(endless, LostWorkerError)] * 2
+    assert [(run.methods, type(error)) for run, error in failed] == [((endless,), LostWorkerError)] * 2
 
 
 def test_a_process_loads_the_model_and_the_data_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,11 +198,11 @@ def test_a_process_loads_the_model_and_the_data_once(tmp_path: Path, monkeypatch
 
         return counting
 
-    for load in (runs.load_clip, runs.load_dataset):
-        monkeypatch.setattr(runs, load.__name__, counted(load))
+    for load in (session.load_clip, session.load_dataset):
+        monkeypatch.setattr(session, load.__name__, counted(load))
     sweep = experiment(tmp_path / "out", methods=ZERO, seeds=(1, 2, 3, 4))
-    worker = Worker("cpu", 1)
-    assert [worker.make(sweep, run).record["seed"] for run in sweep.runs()] == [1, 2, 3, 4]  # type: ignore[union-attr]
+    shared = Session()
+    assert [make_run(shared, run).record["seed"] for run in sweep.runs()] == [1, 2, 3, 4]  # type: ignore[union-attr]
     assert sorted(loads) == ["load_clip", "load_dataset"]
 
 

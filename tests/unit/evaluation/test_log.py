@@ -19,9 +19,7 @@ TRAINING = {"epochs": 2, "batch": 3, "lr": 1e-2}
 def test_epochs_are_logged_as_recorded(small_clip: Clip, tmp_path: Path) -> None:
     setups, calls = [MethodSetup("coop"), MethodSetup("promptkd")], list[Any]()
     with log_epochs(tmp_path / "new" / "log", lambda *call: calls.append(call)) as progress:
-        records = run_all(
-            small_clip, [noise_dataset()], setups, shots=2, training=TRAINING, progress=progress
-        )
+        records = run_all(small_clip, [noise_dataset()], setups, shots=2, train=TRAINING, progress=progress)
     (file,) = (tmp_path / "new" / "log").glob("events*")
     events = tensorboard.EventAccumulator(str(file)).Reload()
     names = [next(run for run, _ in calls), next(run for run, _ in reversed(calls))]

@@ -22,7 +22,7 @@ from dear.evaluation.metrics import (
 from dear.evaluation.predictions import Predictions, load_trunks, predict
 from dear.evaluation.protocols.base_to_novel import BaseToNovel, harmonic_mean
 from dear.evaluation.resolve import MethodSetup
-from dear.evaluation.run_context import RunContext
+from dear.evaluation.session import Session
 from dear.evaluation.trial import Trial
 from dear.methods.base import Method
 from dear.methods.dear.method import Dear
@@ -172,10 +172,10 @@ SETUPS = [
 def test_all_classes_at_once_against_a_plain_loop(setup: MethodSetup, small_clip: Clip) -> None:
     """Each test image among all four classes, encoded alone; MMRL's new classes by the class feature."""
     dataset = noise_dataset()
-    context = RunContext(
-        small_clip, role_table(small_clip), asdict(TrainSettings(epochs=2, batch=3, lr=1e-2))
-    )
-    trial = Trial(context, context.resolve(BaseToNovel(), [dataset], setup, seed=1, shots=2))
+    session = Session()
+    options = {"roles": role_table(small_clip), "train": asdict(TrainSettings(epochs=2, batch=3, lr=1e-2))}
+    run = session.resolve(small_clip, BaseToNovel(), [dataset], setup, seed=1, shots=2, **options)
+    trial = Trial(session, run)
     results = trial.run.protocol.run(trial)
     images: Any = dataset.test
     assert images.loads == 2  # once for each half: the frozen backbone goes on from the trunk

@@ -22,8 +22,8 @@ from dear.evaluation.protocols.retrieval import Retrieval
 from dear.evaluation.protocols.transfer import CrossDataset, DomainGeneralization
 from dear.evaluation.records import check_record
 from dear.evaluation.resolve import MethodSetup
-from dear.evaluation.run_context import RunContext
 from dear.evaluation.runs import run_one
+from dear.evaluation.session import Session
 from dear.methods.dear.method import Dear
 from dear.report.protocols import tables_of
 from dear.roles.table import RoleTable
@@ -34,15 +34,13 @@ TRAINING = asdict(TrainSettings(epochs=3, batch=3, lr=1e-2))
 DEAR = MethodSetup("dear", {"first": 8})
 
 
-def context(clip: Clip, **options: Any) -> RunContext:
-    return RunContext(clip, role_table(clip), TRAINING, **options)
-
-
 def made(
-    context: RunContext, protocol: Protocol, datasets: list[Dataset], setup: MethodSetup = DEAR,
-    *, shots: int = 2,
+    clip: Clip, protocol: Protocol, datasets: list[Dataset], setup: MethodSetup = DEAR,
+    *, session: Session | None = None, **options: Any,
 ) -> dict[str, Any]:  # fmt: skip
-    return run_one(context, context.resolve(protocol, datasets, setup, seed=1, shots=shots))
+    session = session or Session()
+    options = {"shots": 2, "roles": role_table(clip), "train": TRAINING} | options
+    return run_one(session, session.resolve(clip, protocol, datasets, setup, seed=1, **options))
 
 
 def other(name: str, labels: list[int]) -> Dataset:
@@ -52,7 +50,7 @@ def other(name: str, labels: list[int]) -> Dataset:
 
 
 def test_few_shot_is_over_all_classes(small_clip: Clip) -> None:
-    record = made(context(small_clip), FewShot(), [noise_dataset()])
+    record = made(small_clip, FewShot(), [noise_dataset()])
     assert record["protocol"] == "few-shot"
     assert len(record["fewshot"]["indices"]) == 8
     assert set(record["results"]["all"]["per_class"]) == {*CLASSES, "blue square"}
@@ -71,11 +69,11 @@ def test_transfer_trains_once_and_tests_everywhere(small_clip: Clip, monkeypatch
         return loss(self, *args)
 
     monkeypatch.setattr(Dear, "loss", counted)
-    shared, targets = context(small_clip), [other("toys", [0, 1, 1]), other("cars", [1, 0])]
+    session, targets = Session(), [other("toys", [0, 1, 1]), other("cars", [1, 0])]
     source = noise_dataset()
-    one = made(shared, CrossDataset(), [source, *targets])
+    one = made(small_clip, CrossDataset(), [source, *targets], session=session)
     assert len(steps) == 3 * 3 + 1  # 8 images in batches of 3, 3 epochs; and what the last step left
-    two = made(shared, DomainGeneralization(), [source, *targets[:1]])
+    two = made(small_clip, DomainGeneralization(), [source, *targets[:1]], session=session)
     assert len(steps) == 3 * 3 + 1
     assert set(one["results"]["targets"]) == {"toys", "cars"}
     assert [target["name"] for target in one["targets"]] == ["toys", "cars"]
@@ -84,7 +82,7 @@ def test_transfer_trains_once_and_tests_everywhere(small_clip: Clip, monkeypatch
     assert one["results"]["targets"]["toys"] == two["results"]["targets"]["toys"]
     assert one["train"] == two["train"]
     assert one["key"] != two["key"]
-    alone = made(context(small_clip), CrossDataset(), [source, *targets[:1]])
+    alone = made(small_clip, CrossDataset(), [source, *targets[:1]])
     assert alone["results"]["targets"]["toys"] == one["results"]["targets"]["toys"]
 
 
@@ -95,7 +93,7 @@ def test_mmrl_scores_other_data_sets_by_the_class_feature(
     """Their authors' code fuses the two features on the source alone, in both protocols."""
     shifted = other("shifted", [0, 1, 1, 0, 0, 1, 0, 1, 1, 0, 1])
     setup = MethodSetup(name, {"space": 19, "alpha": 0.1, "token_std": 1.0})
-    record = made(context(small_clip), protocol, [noise_dataset(), shifted], setup)
+    record = made(small_clip, protocol, [noise_dataset(), shifted], setup)
     source, target = record["results"]["source"], record["results"]["targets"]["shifted"]
     assert source["accuracy"] != source["decoupled"]
     assert target["accuracy"] == target["decoupled"]
@@ -105,20 +103,21 @@ def test_mmrl_scores_other_data_sets_by_the_class_feature(
 
 
 def test_a_run_in_float16(small_clip: Clip) -> None:
-    settings = TRAINING | {"precision": "16-true", "optimizer": "sgd"}
-    shared = replace(context(small_clip), training=settings)
-    record = made(shared, BaseToNovel(), [noise_dataset()], MethodSetup("coop"))
-    exact = made(replace(shared, training=settings | {"precision": "auto"}), BaseToNovel(),
-                 [noise_dataset()], MethodSetup("coop"))  # fmt: skip
+    session, train = Session(), TRAINING | {"precision": "16-true", "optimizer": "sgd"}
+
+    def run(setup: MethodSetup, **changes: Any) -> dict[str, Any]:
+        options: dict[str, Any] = {"session": session, "train": train | changes}
+        return made(small_clip, BaseToNovel(), [noise_dataset()], setup, **options)
+
+    record, exact = run(MethodSetup("coop")), run(MethodSetup("coop"), precision="auto")
     losses = [[epoch["loss"] for epoch in one["train"]["epochs"]] for one in (record, exact)]
     assert losses[0] == pytest.approx(losses[1], rel=0.02)
     assert losses[0] != losses[1]
-    assert len(shared.half_clips) == 1  # made once
+    assert session.in_precision(small_clip, "16-true").image.projection.dtype == torch.float16
     assert small_clip.image.projection.dtype == torch.float32
-    adamw = replace(shared, training=settings | {"optimizer": "adamw"})
     with pytest.raises(SettingsError, match=r"coop is trained with adamw, .* use --train.optimizer sgd"):
-        made(adamw, BaseToNovel(), [noise_dataset()], MethodSetup("coop"))
-    made(adamw, BaseToNovel(), [noise_dataset()], MethodSetup("zero-shot"))  # trains nothing
+        run(MethodSetup("coop"), optimizer="adamw")
+    run(MethodSetup("zero-shot"), optimizer="adamw")  # trains nothing
 
 
 @pytest.mark.parametrize("protocol", [FewShot(), BaseToNovel(), CrossDataset(source="noise")])
@@ -133,9 +132,9 @@ def test_every_data_set_needs_test_images(protocol: Protocol) -> None:
 
 def test_transfer_needs_other_data(small_clip: Clip) -> None:
     with pytest.raises(DataError, match="at least one data set to test on"):
-        made(context(small_clip), CrossDataset(), [noise_dataset()])
+        made(small_clip, CrossDataset(), [noise_dataset()])
     with pytest.raises(DataError, match="noise is both the source and a target"):
-        made(context(small_clip), CrossDataset(), [noise_dataset(), noise_dataset()])
+        made(small_clip, CrossDataset(), [noise_dataset(), noise_dataset()])
 
 
 def test_the_first_of_the_best_epochs_is_tested(small_clip: Clip, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,31 +148,30 @@ def test_the_first_of_the_best_epochs_is_tested(small_clip: Clip, monkeypatch: p
     monkeypatch.setattr(Dear, "load_state_dict", watched)
     monkeypatch.setattr(trial, "evaluate", lambda *_, **__: SimpleNamespace(accuracy=next(given)))
     data = replace(noise_dataset(), val=Noise([0, 1, 2, 3], seed=9))
-    chosen = made(context(small_clip, select="val"), FewShot(), [data])
+    chosen = made(small_clip, FewShot(), [data], select="val")
     assert chosen["selection"] == {"rule": "val", "epoch": 2}
     assert [epoch["val"] for epoch in chosen["train"]["epochs"]] == [0.2, 0.7, 0.7]
     assert len(states) == 1
-    last = made(context(small_clip), FewShot(), [noise_dataset()])
+    last = made(small_clip, FewShot(), [noise_dataset()])
     assert last["selection"] == {"rule": "last", "epoch": 3}
     assert "val" not in last["train"]["epochs"][0]
     assert last["fusion_weights"] != chosen["fusion_weights"]  # the third epoch moved them on
     with pytest.raises(DataError, match="noise has no validation images"):
-        made(context(small_clip, select="val"), FewShot(), [noise_dataset()])
+        made(small_clip, FewShot(), [noise_dataset()], select="val")
 
 
 def test_fewer_images_by_choice(small_clip: Clip) -> None:
     with pytest.raises(DataError, match="fewer than 5 shots"):
-        made(context(small_clip), FewShot(), [noise_dataset()], shots=5)
+        made(small_clip, FewShot(), [noise_dataset()], shots=5)
     lenient = replace(noise_dataset(), allow_fewer=True)
-    record = made(context(small_clip), FewShot(), [lenient], shots=5)
+    record = made(small_clip, FewShot(), [lenient], shots=5)
     assert len(record["fewshot"]["indices"]) == 12
 
 
 def test_the_record_of_a_world_task(small_clip: Clip) -> None:
     """It has the fewest test images, 320. The small CLIP has no room for more than the names."""
     task = load_dataset("worn-fabrics", DataSettings(template="{}"))
-    shared = replace(context(small_clip), training={"epochs": 1, "warmup_epochs": 0})
-    record = made(shared, Retrieval(), [task], shots=1)
+    record = made(small_clip, Retrieval(), [task], shots=1, train={"epochs": 1, "warmup_epochs": 0})
     check_record(record)
     assert record["settings"]["method"]["first"] == 8
     table = record["roles"]["table"]
@@ -190,7 +188,7 @@ def test_retrieval_among_photographs_knows_their_classes_alone(small_clip: Clip)
     """Chance by hand: of n images an image has (images of its class - 1) / (n - 1) with its class."""
     dataset = noise_dataset()
     labels = dataset.test.labels.tolist()
-    record = made(context(small_clip), Retrieval(), [dataset])
+    record = made(small_clip, Retrieval(), [dataset])
     check_record(record)
     results = record["results"]
     alike = [labels.count(label) - 1 for label in labels]
@@ -205,4 +203,4 @@ def test_retrieval_among_photographs_knows_their_classes_alone(small_clip: Clip)
 
 def test_what_retrieval_cannot_run(small_clip: Clip) -> None:
     with pytest.raises(SettingsError, match="coop has no attribute features"):
-        made(context(small_clip), Retrieval(), [noise_dataset()], MethodSetup("coop"))
+        made(small_clip, Retrieval(), [noise_dataset()], MethodSetup("coop"))

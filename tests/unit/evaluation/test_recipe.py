@@ -49,8 +49,11 @@ def test_what_it_says_is_what_is_run(tmp_path: Path) -> None:
     runs = experiment.runs()
     # Two data sets, two seeds: zero-shot once (0 shots), DeAR with 1 and with 2 shots.
     assert len(runs) == 2 * 2 * 3
-    assert [(r.setup.method, r.shots) for r in runs[:3]] == [("zero-shot", 0), ("dear", 1), ("dear", 2)]
-    assert [r.dataset for r in runs] == ["mixed-paints"] * 6 + ["stamped-tiles"] * 6
+    facts = [run.run_facts() for run in runs]
+    methods = [(run["method"], run["shots"]) for run in facts[:3]]
+    assert methods == [("zero-shot", 0), ("dear", 1), ("dear", 2)]
+    assert [run["dataset"] for run in facts] == ["mixed-paints"] * 6 + ["stamped-tiles"] * 6
+    assert all(run.runs() == [run] for run in runs)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import gc
 import json
 import re
 import weakref
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,8 +19,8 @@ from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.protocols.few_shot import FewShot
 from dear.evaluation.records import SCHEMA
 from dear.evaluation.resolve import MethodSetup, run_name
-from dear.evaluation.run_context import RunContext
-from dear.evaluation.runs import Runner, run_all, run_one
+from dear.evaluation.runs import make_run, run_all, run_one
+from dear.evaluation.session import Session
 from dear.evaluation.trial import Trial
 from dear.methods.base import Method
 from dear.methods.gda.method import GDA
@@ -34,7 +35,7 @@ ZERO, DEAR = MethodSetup("zero-shot"), MethodSetup("dear", {"first": 8})
 def run(
     clip: Clip, setups: list[MethodSetup], out: Path | None = None, **options: Any
 ) -> list[dict[str, Any]]:
-    given: dict[str, Any] = {"shots": 2, "training": TRAINING, "roles": role_table(clip)} | options
+    given: dict[str, Any] = {"shots": 2, "train": TRAINING, "roles": role_table(clip)} | options
     return run_all(clip, [noise_dataset()], setups, out=out, **given)
 
 
@@ -92,8 +93,9 @@ def test_the_same_seed_gives_the_same_numbers(small_clip: Clip) -> None:
     (again,) = run(small_clip, [DEAR])
     assert numbers(one) == numbers(again) != numbers(two)
     # Alone, without the cache that zero-shot and other runs have filled:
-    context = RunContext(small_clip, role_table(small_clip), TRAINING)
-    alone = run_one(context, context.resolve(BaseToNovel(), [noise_dataset()], DEAR, seed=2, shots=2))
+    session, options = Session(), {"roles": role_table(small_clip), "train": TRAINING}
+    one_run = session.resolve(small_clip, BaseToNovel(), [noise_dataset()], DEAR, seed=2, shots=2, **options)
+    alone = run_one(session, one_run)
     assert numbers(alone) == numbers(two)
 
 
@@ -125,9 +127,10 @@ def test_all_of_a_training_is_timed(
     for kind in (Method, GDA):
         monkeypatch.setattr(kind, "before_training", lambda _method, images: prepare(images))
     for setup in (DEAR, MethodSetup("gda")):
-        context = RunContext(small_clip, role_table(small_clip), TRAINING)
-        resolved = context.resolve(FewShot(), [noise_dataset()], setup, seed=1, shots=2)
-        trial = Trial(context, resolved)
+        session = Session()
+        resolve = partial(session.resolve, roles=role_table(small_clip), train=TRAINING)
+        resolved = resolve(small_clip, FewShot(), [noise_dataset()], setup, seed=1, shots=2)
+        trial = Trial(session, resolved)
         trial.train(range(4))
         assert trial.train_seconds == 50
 
@@ -135,10 +138,10 @@ def test_all_of_a_training_is_timed(
         if step.ends_epoch:
             raise KeyboardInterrupt
 
-    resolved = context.resolve(FewShot(), [noise_dataset()], DEAR, seed=1, shots=2)
+    resolved = resolve(small_clip, FewShot(), [noise_dataset()], DEAR, seed=1, shots=2)
     with pytest.raises(KeyboardInterrupt):
-        Trial(context, resolved, tmp_path / "state.pt", stop).train(range(4))
-    again = Trial(context, resolved, tmp_path / "state.pt")
+        Trial(session, resolved, tmp_path / "state.pt", stop).train(range(4))
+    again = Trial(session, resolved, tmp_path / "state.pt")
     again.train(range(4))
     assert len(again.epochs) == 2
     assert again.train_seconds == 50 + again.epochs[0]["seconds"]
@@ -184,7 +187,7 @@ def test_a_run_whose_record_is_there_is_not_repeated(
     other = MethodSetup("dear", {"first": 8, "beta": 0.5})
     changes: list[tuple[MethodSetup, dict[str, Any]]] = [
         (other, {}), (DEAR, {"shots": 1}), (DEAR, {"seeds": [2]}), (DEAR, {"roles": shuffled}),
-        (DEAR, {"training": {"epochs": 1, "warmup_epochs": 0}}),
+        (DEAR, {"train": {"epochs": 1, "warmup_epochs": 0}}),
     ]  # fmt: skip
     for setup, options in changes:
         with pytest.raises(AssertionError, match="run again"):
@@ -198,11 +201,13 @@ def test_names_of_files() -> None:
         assert name == f"{start}-16shot-seed2-01234567"
 
 
-def test_only_the_data_sets_of_the_present_run_stay_in_memory() -> None:
-    data = ("mixed-paints", "worn-fabrics")
-    experiment = Experiment(protocol=FewShot(), data=data, methods=(ZERO,), model="tiny", shots=(1,))
-    runner, (first, second) = Runner("cpu"), experiment.runs()
-    kept = [weakref.ref(runner.prepare(experiment, one)[1].source) for one in (first, first, second)]
+def test_only_the_data_sets_of_the_present_run_stay_in_memory(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"data": ("mixed-paints", "worn-fabrics"), "shots": (1,), "out": tmp_path}
+    experiment = Experiment(protocol=FewShot(), methods=(ZERO,), model="tiny", **options)
+    session, (first, second), kept = Session(), experiment.runs(), list[Any]()
+    for each in (first, first, second):
+        make_run(session, each)
+        kept.append(weakref.ref(session.resolve_run(each).source))
     gc.collect()
     assert [source() is None for source in kept] == [True, True, False]
 
@@ -210,20 +215,20 @@ def test_only_the_data_sets_of_the_present_run_stay_in_memory() -> None:
 def test_a_record_says_which_precision_auto_was(small_clip: Clip, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a processor that is fast in bfloat16, a run is another one than in float32."""
     training = TRAINING | {"precision": "auto"}
-    (full,) = run(small_clip, [DEAR], training=training)
+    (full,) = run(small_clip, [DEAR], train=training)
     monkeypatch.setattr(precision, "fast_in_bfloat16", lambda: True)
     monkeypatch.setattr(precision, "WIDE", 1)
-    (rough,) = run(small_clip, [DEAR], training=training)
-    (asked,) = run(small_clip, [DEAR], training=TRAINING | {"precision": "32-true"})
+    (rough,) = run(small_clip, [DEAR], train=training)
+    (asked,) = run(small_clip, [DEAR], train=TRAINING | {"precision": "32-true"})
     found = [one["settings"]["train"]["precision"] for one in (full, rough, asked)]
     assert found == ["32-true", "bf16-mixed", "32-true"]
     assert full["key"] == asked["key"] != rough["key"]
     assert numbers(full) == numbers(asked) != numbers(rough)
 
 
-def key_of(clip: Clip, settings: dict[str, Any], training: dict[str, Any]) -> str:
-    context = RunContext(clip, training=training)
-    return context.resolve(FewShot(), [noise_dataset()], MethodSetup("coop", settings), seed=1, shots=2).key
+def key_of(clip: Clip, settings: dict[str, Any], train: dict[str, Any]) -> str:
+    options, setup = {"seed": 1, "shots": 2, "train": train}, MethodSetup("coop", settings)
+    return Session().resolve(clip, FewShot(), [noise_dataset()], setup, **options).key
 
 
 def test_a_key_is_of_all_settings(small_clip: Clip) -> None:

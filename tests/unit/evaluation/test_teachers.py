@@ -18,8 +18,8 @@ from dear.evaluation import trial as adapting
 from dear.evaluation.protocols import PROTOCOLS
 from dear.evaluation.protocols.few_shot import FewShot
 from dear.evaluation.resolve import MethodSetup
-from dear.evaluation.run_context import RunContext
 from dear.evaluation.runs import run_all
+from dear.evaluation.session import Session
 from dear.evaluation.trial import Trial
 from dear.methods.promptsrc import PromptSrcSettings
 from dear.progress import TrainingStep
@@ -38,7 +38,7 @@ LARGER = {"teacher": "tiny", "teacher_pretrained": "random:3"}  # of 48 pixels
 def run(
     clip: Clip, setups: list[MethodSetup], data: Dataset | None = None, **options: Any
 ) -> list[dict[str, Any]]:
-    return run_all(clip, [data or noise_dataset()], setups, **{"shots": 2, "training": TRAINING} | options)
+    return run_all(clip, [data or noise_dataset()], setups, **{"shots": 2, "train": TRAINING} | options)
 
 
 @pytest.fixture
@@ -91,16 +91,18 @@ def test_students_share_a_teacher(small_clip: Clip, trained: list[tuple[Any, ...
 
 
 def test_a_teacher_of_another_backbone(small_clip: Clip) -> None:
-    context = RunContext(small_clip, training=TRAINING)
+    session, options = Session(), {"seed": 1, "shots": 2, "train": TRAINING}
     own, other = (
-        context.resolve(FewShot(), [noise_dataset()], MethodSetup("promptkd", settings), seed=1, shots=2)
+        session.resolve(
+            small_clip, FewShot(), [noise_dataset()], MethodSetup("promptkd", settings), **options
+        )
         for settings in ({}, LARGER)
     )
     assert own.teacher.weights["sha256"] != other.teacher.weights["sha256"]
-    trial = Trial(context, other)
+    trial = Trial(session, other)
     trial.train(range(4))
     assert isinstance(trial.method.teacher, torch.nn.Module)
-    assert trial.method.text_features().shape == (4, context.teacher_context(other).clip.image.embed_dim)
+    assert trial.method.text_features().shape == (4, other.teacher.clip.image.embed_dim)
     assert not any("teacher" in name for name in trial.method.state_dict())
 
 
@@ -110,8 +112,8 @@ def test_a_teacher_trains_as_its_authors_do() -> None:
 
     clip = load_clip("tiny")
     for given, want in (({}, (0.005, 8, 20)), ({"epochs": 7}, (0.005, 8, 7))):
-        context = RunContext(clip, training=given)
-        run = context.resolve(PROTOCOLS["base-to-novel"](), [noise_dataset()], SETUP, seed=1)
+        protocol = PROTOCOLS["base-to-novel"]()
+        run = Session().resolve(clip, protocol, [noise_dataset()], SETUP, seed=1, train=given)
         training = run.teacher.training
         assert (training.lr, training.batch, training.epochs) == want
         assert run.teacher.settings == PromptSrcSettings()

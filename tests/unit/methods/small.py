@@ -11,8 +11,8 @@ from dear.evaluation.experiment import Experiment
 from dear.evaluation.protocols.base import Protocol
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.resolve import MethodSetup
-from dear.evaluation.run_context import RunContext
 from dear.evaluation.runs import check_methods
+from dear.evaluation.session import Session
 from dear.methods.registry import METHODS, build_method
 from tests.unit.training.world import noise_dataset
 
@@ -41,4 +41,4 @@ def check_before_runs(clip: Clip, name: str, settings: Any, protocol: Protocol |
     """What is told before the first run on the data sets "first" and "second"."""
     setups = (MethodSetup(name, vars(settings)),)
     experiment = Experiment(protocol=protocol or BaseToNovel(), data=("first", "second"), methods=setups)
-    check_methods(experiment, RunContext(clip), [noise_dataset("first"), noise_dataset("second")])
+    check_methods(Session(), experiment, clip, [noise_dataset("first"), noise_dataset("second")])

@@ -2,6 +2,7 @@
 numbers in tests/parity, the updates themselves in tests/unit/backbone/test_low_rank.py.
 """
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,8 @@ from dear.adapters.export import Tower
 from dear.backbone.clip import Clip, tensors_hash
 from dear.evaluation.protocols.few_shot import FewShot
 from dear.evaluation.resolve import MethodSetup
-from dear.evaluation.run_context import RunContext
 from dear.evaluation.runs import run_one
+from dear.evaluation.session import Session
 from dear.methods.registry import frozen_clip
 from dear.training.loop import train
 from dear.training.settings import TrainSettings
@@ -94,15 +95,15 @@ def test_a_trained_method_is_seen_in_its_export_and_in_attention(small_clip: Cli
 
 def test_a_run_as_published_but_for_its_length(small_clip: Clip, tmp_path: Path) -> None:
     """With 2 shots of 4 classes and 5 steps a shot: 10 steps of 8 images, each an epoch; then 3 epochs."""
-    context = RunContext(small_clip, training={"steps_per_shot": 5})
-    run = context.resolve(FewShot(), [noise_dataset()], MethodSetup("clip-lora"), seed=1, shots=2)
+    session = Session()
+    resolve = partial(session.resolve, small_clip, FewShot(), [noise_dataset()], MethodSetup("clip-lora"))
+    run = resolve(seed=1, shots=2, train={"steps_per_shot": 5})
     assert (run.training.batch, run.training.lr, run.training.crop) == (32, 2e-4, 0.08)
-    record = run_one(context, run, out=tmp_path)
+    record = run_one(session, run, out=tmp_path)
     rates = [epoch["lr"] for epoch in record["train"]["epochs"]]
     assert len(rates) == 10
     assert rates[0] == 2e-4
     assert rates[5] == pytest.approx(1e-6 + (2e-4 - 1e-6) / 2)
     assert rates[-1] > 1e-6
-    short = RunContext(small_clip, training={"epochs": 3})
-    run = short.resolve(FewShot(), [noise_dataset()], MethodSetup("clip-lora"), seed=1, shots=2)
-    assert len(run_one(short, run)["train"]["epochs"]) == 3
+    short = resolve(seed=1, shots=2, train={"epochs": 3})
+    assert len(run_one(session, short)["train"]["epochs"]) == 3

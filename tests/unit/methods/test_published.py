@@ -1,8 +1,9 @@
 """What authors set in other protocols: the rows by hand, and that a choice of the user stays."""
 
 import pickle
-from collections.abc import Iterator
-from dataclasses import fields, replace
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,10 @@ from dear.evaluation.protocols.few_shot import FewShot
 from dear.evaluation.protocols.transfer import CrossDataset
 from dear.evaluation.recipe import load_recipe
 from dear.evaluation.resolve import MethodSetup, ResolvedSettings, resolve
+from dear.methods import registry
 from dear.methods.coop import CoOpSettings
 from dear.methods.declaration import MethodSettings, read_published_rows
-from dear.methods.registry import METHODS
+from dear.methods.registry import METHODS, register
 from dear.training.settings import TrainSettings
 
 
@@ -91,6 +93,80 @@ def option_of(folder: str, field: str, value: Any) -> str:
     if isinstance(value, bool):
         return f"--{prefix}.{'' if value else 'no-'}{option}"
     return f"--{prefix}.{option}={value}"
+
+
+OUTSIDE = """
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from dear.methods import registry
+from dear.methods.coop import CoOpSettings
+from dear.methods.coop.method import CoOp
+from dear.methods.dear.method import Dear
+from dear.methods.promptkd.method import PromptKD
+
+
+@dataclass(frozen=True)
+class MineSettings(CoOpSettings):
+    strength: float = 1.0
+
+
+class Mine(CoOp):
+    settings: MineSettings
+
+
+@dataclass(frozen=True)
+class ShortSettings(CoOpSettings):
+    training = MappingProxyType({"epochs": 3})
+    tokens: int = 2
+
+
+class Short(Mine):
+    settings: ShortSettings
+
+
+class Roles(Dear):
+    pass
+
+
+class Taught(PromptKD):
+    pass
+"""
+
+
+@pytest.fixture
+def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], str]]:
+    """Registers a class of a module outside the package that derives from a packaged method."""
+    (tmp_path / "outside_methods.py").write_text(OUTSIDE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    before = {*METHODS}
+    yield lambda name: register(f"outside_methods:{name}").name
+    for name in {*METHODS} - before:
+        del registry._methods[name]
+    del sys.modules["outside_methods"]
+
+
+def test_a_class_that_derives_from_a_packaged_one_has_its_authors_rows(
+    outside: Callable[[str], str],
+) -> None:
+    """But for what it defines itself; CoOp's rows are 16 random tokens, and epochs by shots."""
+    for shots, epochs in ((16, 200), (1, 50)):
+        mine = settled(FewShot(), MethodSetup(outside("Mine")), shots=shots)
+        assert asdict(mine.method) == asdict(CoOpSettings(tokens=16, words="")) | {"strength": 1.0}
+        assert (mine.training.epochs, mine.training.lr) == (epochs, 0.002)
+    own = settled(FewShot(), MethodSetup(outside("Short")))
+    assert asdict(own.method) == asdict(CoOpSettings(tokens=2, words=""))
+    assert own.training.epochs == 3
+    assert settled(BaseToNovel(), MethodSetup(outside("Mine"))).rows == ()
+
+
+def test_a_class_that_derives_from_a_packaged_one_needs_what_that_declares(
+    outside: Callable[[str], str],
+) -> None:
+    roles, taught = METHODS[outside("Roles")], METHODS[outside("Taught")]
+    assert (roles.needs_roles, roles.image, taught.needs_roles) == (True, "heads", False)
+    assert (taught.teacher, taught.unlabelled) == ("promptsrc", True)
+    assert MethodSetup(roles.name, role_variant="shuffled").variant == "shuffled"
 
 
 def test_rows_go_with_what_the_user_sets() -> None:

@@ -1,6 +1,7 @@
 """Which records may stand in one table, and how their data sets are called there."""
 
 from dataclasses import asdict
+from itertools import combinations
 from typing import Any
 
 import pytest
@@ -128,3 +129,50 @@ def test_distinct_values() -> None:
     assert distinct_by_key([{"a": 1, "b": [2]}, {"b": [2], "c": 3}, {"b": [4]}]) == {
         "a": [1, None], "b": [[2], [4]], "c": [3, None],
     }  # fmt: skip
+
+
+SETUPS = [
+    ("promptsrc", None), ("dear", None), ("dear", "baseline"), ("dear", "shuffled"), ("dear", "all-mixed"),
+    ("dear", "eq9"), ("dear", "CE"), ("dear+", "shuffled"),
+]  # fmt: skip
+"""Rows of ablations, with and without the row that they are compared with, and what is called like one."""
+
+
+def run_of(protocol: str, number: int, data: str = "tools") -> dict[str, Any]:
+    """A run of a setup with a base accuracy, or whatever the protocol measures, that no other has."""
+    method, variant = SETUPS[number]
+    share = round(0.101 + 0.037 * number + 0.4 * (data == "toys"), 3)
+    results: dict[str, Any] = {
+        "base-to-novel": {
+            "base": {"accuracy": share, "decoupled": share},
+            "novel": {"accuracy": 0.5, "decoupled": 0.5},
+            "hm": 0.5,
+        },
+        "few-shot": {"all": {"accuracy": share, "decoupled": share}},
+        "cross-dataset": {
+            "source": {"accuracy": share, "decoupled": share},
+            "targets": {"toys": {"accuracy": 0.5, "decoupled": 0.5}},
+        },
+        "retrieval": {"precision": {"cls": {"color": share}}, "chance": {"color": 0.05}},
+    }
+    toys = {"name": "toys", "title": "Toys", "identity": "toys"}
+    made = record(data, method, 0, 0, variant=variant, protocol=protocol, results=results[protocol])
+    return made | {"targets": [toys] if protocol == "cross-dataset" else [], "share": share}
+
+
+def missing(runs: list[dict[str, Any]]) -> list[str]:
+    """Runs whose number is in no table."""
+    printed = {
+        cell.value for grid in tables_of(runs) for row in grid.rows for cell in row.cells if cell is not None
+    }
+    return [run["key"] for run in runs if f"{100 * run['share']:.2f}" not in printed]
+
+
+def test_every_run_is_in_a_table() -> None:
+    for subset in (*combinations(range(len(SETUPS)), 2), range(len(SETUPS))):
+        assert missing([run_of("base-to-novel", number) for number in subset]) == []
+    for name in ("few-shot", "cross-dataset", "retrieval"):
+        assert missing([run_of(name, number) for number in range(len(SETUPS))]) == []
+    # A row of an ablation that was run on more data than the row it is compared with:
+    runs = [run_of("base-to-novel", number) for number in (1, 3)]
+    assert missing([*runs, run_of("base-to-novel", 3, "toys")]) == []

@@ -3,8 +3,9 @@ All raise DataError for records that cannot be combined in one table.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
+from typing import Any
 
 from dear.evaluation.protocols import PROTOCOLS
 from dear.report.drawing import Drawing
@@ -27,12 +28,18 @@ class Summary:
     """What the report says of the runs of a protocol.
 
     Attributes:
+        runs: Those that the page describes; the others are rows of the ablation tables among ``grids``.
         standing: What the page begins with: by measure the numbers of methods, the verdict last.
+        template: What shows the tables on the page, with its ``variables`` as "part"; None shows each table
+            below its heading.
     """
 
+    runs: Sequence[Record]
     grids: Sequence[Grid]
-    figures: Sequence[Figure]
-    standing: Mapping[str, Mapping[str, Cell]]
+    figures: Sequence[Figure] = ()
+    standing: Mapping[str, Mapping[str, Cell]] = field(default_factory=dict)
+    template: str | None = None
+    variables: Mapping[str, Any] = field(default_factory=dict)
 
 
 def summaries_of(records: Sequence[Record], reference: str | None = None) -> list[Summary]:

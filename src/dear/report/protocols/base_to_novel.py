@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from dear.evaluation.protocols.base_to_novel import harmonic_mean
 from dear.report import published
-from dear.report.ablations import ablation_grids, is_varied
+from dear.report.ablations import ablation_grids
 from dear.report.grid import INTERVAL, Cell, Grid, GridRow, marked, spread_over
 from dear.report.intervals import FEWEST, LEVEL, half_width
 from dear.report.method_plots import gain_bars
@@ -89,20 +89,16 @@ class Results:
         return cells_of(self.runs[self.runs.label == method], titles or self.titles)
 
 
-def main_runs(records: Sequence[Record]) -> list[Record]:
-    """The runs of the main table. Rows of the ablations have their own tables, unless there are no other
-    runs.
-    """
-    return [record for record in records if not is_varied(record)] or list(records)
-
-
 def summarize(records: Sequence[Record], reference: str | None) -> Summary:
     """The result table, comparisons of the methods, and the ablations, but no tables without rows; gains over
-    the reference by data set; the measures of the methods that have an average.
+    the reference by data set; the measures of the methods that have an average. Runs of which an ablation's
+    table shows everything are not in the others, unless there are no other runs.
     """
-    results, figures = Results(main_runs(records)), list[Figure]()
+    ablations, ablated = ablation_grids(records)
+    runs = [record for record in records if record not in ablated] or records
+    results, figures = Results(runs), list[Figure]()
     makers = results_grid, methods_grid, joint_grid, paired_grid, published_grid
-    grids = [grid for grid in (*(make(results) for make in makers), *ablation_grids(records)) if grid.rows]
+    grids = [grid for grid in (*(make(results) for make in makers), *ablations) if grid.rows]
     gained = gains(results, reference) if reference in results.methods else None
     if gained is not None and (bars := gain_bars(gained, str(reference))):
         caption = f"HM of each method minus that of {reference}, by data set."
@@ -112,7 +108,7 @@ def summarize(records: Sequence[Record], reference: str | None) -> Summary:
     standing = {
         name: {m: c for m, cells in averages.items() if (c := cells[at])} for at, name in enumerate(names)
     }
-    return Summary(grids, figures, standing)
+    return Summary(runs, grids, figures, standing)
 
 
 def gains(results: Results, reference: str | None) -> "DataFrame":

@@ -42,7 +42,7 @@ def summarize(records: Sequence[Record], reference: str | None) -> Summary:
     accuracy of each method with the most shots.
     """
     del reference
-    frame = runs_frame(checked(records))
+    frame = runs_frame(records := checked(records))
     curves = few_shot_curves(frame)
     chance = dict(100 / frame.dropna(subset="classes").drop_duplicates("title").set_index("title").classes)
     if AVERAGE in curves and {*curves} == {*chance, AVERAGE}:
@@ -64,4 +64,4 @@ def summarize(records: Sequence[Record], reference: str | None) -> Summary:
     methods = curves.get(AVERAGE, {}) if len(curves) > 1 else next(iter(curves.values()))
     most = max((n for curve in methods.values() for n in curve), default=0)
     cells = {method: curve[max(curve)] for method, curve in methods.items() if max(curve) in (0, most)}
-    return Summary([grid], [figure], {f"accuracy with {plural(most, 'shot')}": cells})
+    return Summary(records, [grid], [figure], {f"accuracy with {plural(most, 'shot')}": cells})

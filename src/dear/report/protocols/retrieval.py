@@ -1,6 +1,7 @@
 """Retrieval in the report: panels of neighbors, and how often they share a factor with the query."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
@@ -8,9 +9,9 @@ from dear.errors import plural
 from dear.evaluation.records import part_of
 from dear.report.grid import Cell, Grid, GridRow, marked
 from dear.report.protocols import Summary
-from dear.report.records import Record
+from dear.report.records import Record, grouped, method_label, record_title
 
-NAME = "retrieval"
+NAME, TITLE = "retrieval", "Retrieval by attribute"
 # Factors whose name differs from that of the corresponding feature.
 FACTOR_OF = {"location": "place"}
 Shares = Mapping[str, Mapping[str, float]]
@@ -18,19 +19,21 @@ Shares = Mapping[str, Mapping[str, float]]
 
 
 def summarize(records: Sequence[Record], reference: str | None) -> Summary:
-    """The precision averaged over all runs."""
+    """The precision of each method, averaged over its runs, and the neighbors of the first as pictures."""
     del reference
-    grid = precision_grid([part_of(record, "results") for record in records])
-    return Summary([] if grid is None else [grid], [], {})
-
-
-def page(records: Sequence[Record]) -> dict[str, Any]:
-    """The variables of the template: panels of the first run, precision of all; {} without records."""
-    if not records:
-        return {}
-    results = [part_of(record, "results") for record in records]
-    panels = [_panel(query) for query in results[0].get("queries") or ()]
-    return {"panels": panels, "precision": precision_grid(results)}
+    by_method = grouped(records, method_label)
+    grids = [precision_grid([part_of(run, "results") for run in runs]) for runs in by_method.values()]
+    names = [NAME, *(f"{NAME}-{number}" for number in range(2, len(grids) + 1))]
+    titles = [f"{TITLE}: {label}" if len(grids) > 1 else TITLE for label in by_method]
+    shown = [
+        replace(grid, name=name, title=title)
+        for grid, name, title in zip(grids, names, titles, strict=True)
+        if grid
+    ]
+    panels = [_panel(query) for query in part_of(records[0], "results").get("queries") or ()]
+    run = record_title(records[0]) if len(records) > 1 else ""
+    variables = {"panels": panels, "precision": shown, "run": run}
+    return Summary(records, shown, template="retrieval.html.j2", variables=variables)
 
 
 def precision_grid(results: Sequence[Mapping[str, Any]]) -> Grid | None:
@@ -51,7 +54,7 @@ def precision_grid(results: Sequence[Mapping[str, Any]]) -> Grid | None:
     *features, chance = map(row, shares[0])
     note = f"Percent of the nearest neighbors that share the factor, mean of {plural(len(results), 'run')}."
     rows = (*marked(features), chance)
-    return Grid(NAME, "Retrieval by attribute", "Feature", tuple(factors), rows, (note,))
+    return Grid(NAME, TITLE, "Feature", tuple(factors), rows, (note,))
 
 
 def _panel(query: Mapping[str, Any]) -> dict[str, Any]:

@@ -80,7 +80,7 @@ def summarize(records: Sequence[Record], reference: str | None) -> Summary:
     standing = {
         name: {row.label: c for row in scored if (c := row.cells[at])} for at, name in enumerate(names)
     }
-    return Summary([grid], [], standing)
+    return Summary(records, [grid], standing=standing)
 
 
 def _rows(frame: "DataFrame", targets: Sequence[str]) -> list[GridRow]:
