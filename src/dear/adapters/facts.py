@@ -106,6 +106,7 @@ class TrainingFacts:
             trained.
         chosen, candidates: Why the method was chosen, and what was tried; empty if the user named it.
         unlabelled, left_out: What images without labels were worth; the test on left-out images.
+        doubted_labels: How many labels look wrong, and took no part in the fit of the temperature.
         uncalibrated: Why the temperature could not be fitted.
         named, name_cost: The classes by name alone, and what such a class takes and finds, if it is known.
         judged_labels, judge: How many labels were reviewed, and by which method if by another.
@@ -130,6 +131,7 @@ class TrainingFacts:
     candidates: tuple[TriedMethod, ...] = ()
     unlabelled: UnlabelledGain | None = None
     left_out: LeftOutTest | None = None
+    doubted_labels: ImageCount = 0
     uncalibrated: str = ""
     named: tuple[str, ...] = ()
     name_cost: NameCost | None = None
@@ -153,6 +155,7 @@ class BundleScores:
         chance: Accuracy of guessing: 1 / classes.
         log_loss: In nats, with the bundle's temperature.
         calibration_error: Expected calibration error (fraction), with the bundle's temperature.
+        confidence: The mean probability of the predicted classes.
         confusions: The three most frequent: class, predicted class, number of images.
         per_class: Accuracy per class, for the classes that have images.
         refused: Share of the images that looks like none of the known classes; None if nothing is refused.
@@ -178,6 +181,7 @@ class BundleScores:
     per_class: Mapping[str, Share]
     refused: Share | None = None
     let_through: Share | None = None
+    confidence: Share | None = None
     twins: ImageCount = 0
     twins_right: ImageCount = 0
 

@@ -12,7 +12,7 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from dear.adapters.bundle import Bundle
-from dear.adapters.bundle_config import check_writable
+from dear.adapters.bundle_config import check_writable, read_config
 from dear.adapters.choose import Choice, choose_method
 from dear.adapters.facts import Epoch, NameCost, UnlabelledGain
 from dear.adapters.leftout import LeftOut, LeftOutScores
@@ -136,6 +136,7 @@ def fit(
         if review:
             refuse_to_overwrite_labels(folder / REVIEW_CSV)
     model, pretrained = default_backbone(model, pretrained, continue_from)
+    present = None if continue_from is None else read_config(expanded(continue_from))["method"]
     method, train = method or AUTO, check_training(train or {})
     if method == AUTO and settings:
         raise SettingsError(
@@ -165,7 +166,11 @@ def fit(
             run = resolve_run(session, clip, images, setup, seed, **options)
         choice = None
         if method == AUTO:
-            choice = choose_method(session, run, unlabelled=images.unlabelled, progress=report)
+            choice = choose_method(
+                session, run, unlabelled=images.unlabelled, present=present, progress=report
+            )
+            if present not in (None, choice.method):
+                warn(f"{continue_from}: {choice.method}, {choice.reason}, takes the place of {present}")
             run = check_run(session, session.resolve_method(run, MethodSetup(choice.method)))
         trial = (choice and choice.trial) or train_adapter(session, run, folder, report)
         if images.unlabelled is not None:

@@ -23,7 +23,7 @@ from dear.backbone.choice import Precision
 from dear.backbone.clip import Clip
 from dear.backbone.precision import mixed, precision_for
 from dear.curation.outliers import Refusal
-from dear.curation.twins import choose_next, margins
+from dear.curation.twins import choose_all, margins
 from dear.data.images.photos import hashes_of, in_parallel, is_image, picture_of, require_unit, split_hashes
 from dear.data.images.transforms import ahead, eval_view, to_unit
 from dear.data.settings import DataSettings
@@ -247,8 +247,8 @@ class Predictor:
 
     @torch.no_grad()
     def suggest(self, images: Any, count: int = 50) -> list[Suggestion]:
-        """The images to label next, best first: those that it is least sure of, no two alike (`choose_next`),
-        and none that it was fitted on. Unreadable ones are skipped. Raises DataError if no image is left.
+        """The images to label next: those that it is least sure of, no two alike, then as many that look like
+        no class, by groups (`choose_all`); none of the fit, none unreadable. Raises DataError if none is left.
         """
         if count < 1:
             raise SettingsError(f"count is {count}: it must be at least 1.")
@@ -279,8 +279,8 @@ class Predictor:
         refusal = self.refusal(self.classes)
         unlike = torch.zeros_like(best) if refusal is None else refusal(everything[:, -1], best)
         return [
-            Suggestion(names[item], self.classes[best[item]], float(margin[item]), bool(unlike[item]))
-            for item in choose_next(probabilities, everything[:, 0], count).tolist()
+            Suggestion(names[item], self.classes[best[item]], float(margin[item]), group)
+            for item, group in choose_all(probabilities, everything[:, 0], unlike.bool(), count)
         ]
 
     def _read_ahead(

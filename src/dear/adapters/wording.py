@@ -81,7 +81,11 @@ def verdict(scores: BundleScores) -> list[str]:
             line += f"; of the other images {scores.let_through:.1%} look like one of them"
         lines.append(f"{line}.")
     if (error := scores.calibration_error) > WEAK_CALIBRATION:
-        lines.append(f"Probabilities are off by {100 * error:.1f} points on average.")
+        line = f"Probabilities are off by {100 * error:.1f} points on average"
+        if scores.confidence is not None:
+            side = "too modest" if scores.confidence < scores.accuracy else "too sure"
+            line += f", {side}: they say {scores.confidence:.1%}, and {scores.accuracy:.1%} are right"
+        lines.append(f"{line}.")
     return lines
 
 
@@ -104,6 +108,9 @@ def describe_fit(method: str, facts: TrainingFacts) -> list[str]:
         share = f"{test.right} of {plural(test.images, 'training image')} right"
         interval = f"({LEVEL:.0%}: {low:.1%} to {high:.1%})"
         lines.append(f"Left out in turn, {share} {interval}, log-loss {test.log_loss:.2f}.")
+    if facts.doubted_labels:
+        labels = plural(facts.doubted_labels, "label")
+        lines.append(f"Probabilities are calibrated without {labels} that may be wrong.")
     if facts.uncalibrated:
         lines.append(f"Probabilities are not calibrated: {facts.uncalibrated}.")
     return [printable(line) for line in lines]

@@ -19,7 +19,14 @@ from dear.data.image_check import (
 from dear.data.loading import read_listing
 from dear.data.settings import DataSettings
 from dear.data.sources.benchmarks import benchmarks, published_names
-from dear.data.sources.listing import Listing, named_only, reporting, single_class, with_spaces
+from dear.data.sources.listing import (
+    Listing,
+    describe_misuse,
+    named_only,
+    reporting,
+    single_class,
+    with_spaces,
+)
 from dear.errors import DataError, SettingsError
 from dear.reading.files import file_size
 
@@ -109,7 +116,7 @@ def check_dataset(
     benchmark = benchmarks()[listing.name] if listing.benchmark else None
     other_names = _compare_names(listing)
     warnings = [*_class_warnings(listing), *duplicate_warnings(listing, duplicates or [])]
-    warnings += describe_leak(listing, groups)
+    warnings += [*describe_leak(listing, groups), *describe_misuse(listing)]
     return Check(
         name=listing.name,
         folder=str(listing.folder),

@@ -35,6 +35,7 @@ from dear.data.sources.listing import (
     Listing,
     Report,
     Row,
+    describe_misuse,
     first_few,
     join_listings,
     named_only,
@@ -172,7 +173,7 @@ def photographs(listing: Listing, settings: DataSettings, read: ReadImage | None
         thumbnails = dict(zip(listing.paths, shown, strict=True))
     groups = group_images(listing, settings, thumbnails)
     listing = keep_groups(listing, settings, groups)
-    listing = replace(listing, notes=(*listing.notes, *named_only(listing)))
+    listing = replace(listing, notes=(*listing.notes, *named_only(listing), *describe_misuse(listing)))
     for note in listing.notes:
         warn(f"{listing.name}: {note}")
     if len(listing.keys) == 1:
@@ -321,11 +322,12 @@ def _find_tables(folder: Path, settings: DataSettings) -> tuple[dict[str, Path],
         return {"": files[0]}, []
     may_be_classes = len(folders) > 1 or any(subfolders(folder / name) for name in folders)
     lists = table.lists_files if may_be_classes else table.lists_images
-    tables, left_out = [*filter(lists, files)], [file.name for file in files if table.lists_images(file)]
+    tables = [file for file in files if lists(file, settings)]
+    left_out = [file.name for file in files if table.lists_images(file, settings)]
     if not tables and settings.layout == "auto":
         tables_by_split, unlabelled = dict[str, Path](), list[str]()
         for split, part in names_of_splits(folders, folder).items():
-            inside = [*filter(table.lists_files, _table_files(folder / part))]
+            inside = [file for file in _table_files(folder / part) if table.lists_files(file, settings)]
             if len(inside) == 1:
                 tables_by_split[split] = inside[0]
             elif subfolders(folder / part):
@@ -357,7 +359,7 @@ def _table_files(folder: Path) -> list[Path]:
 def _without_broken(listing: Listing, broken: Mapping[str, str]) -> Listing:
     if not broken:
         return listing
-    splits, faults = dict[str, tuple[Row, ...]](), first_few(broken.values())
+    splits, faults = dict[str, tuple[Row, ...]](), first_few(reason.rstrip(".") for reason in broken.values())
     for part, rows in listing.splits.items():
         splits[part] = tuple(row for row in rows if row.path not in broken)
         lost = {row.label for row in rows} - {row.label for row in splits[part]}

@@ -69,6 +69,20 @@ def test_the_simplest_within_one_standard_error_wins(
     assert pick_simplest(shares(simple=simple, complex_=complex_))[0] == chosen
 
 
+def test_the_present_method_stays_unless_another_is_clearly_better() -> None:
+    near = shares(simple=[1, 1, 0, 1], complex_=[1, 0, 1, 1])
+    assert [pick_simplest(near, present)[0] for present in (None, "complex_")] == ["simple", "complex_"]
+    far = shares(simple=[1] * 20, complex_=[0] * 10 + [1] * 10)
+    assert pick_simplest(far, "complex_")[0] == "simple"
+
+
+def test_of_methods_that_tie_the_one_that_takes_names() -> None:
+    tied = {"linear-probe": torch.tensor([1.0, 0, 1, 1]), "dear+": torch.tensor([1.0, 1, 0, 1])}
+    assert pick_simplest(tied)[0] == "dear+"
+    ahead = {"linear-probe": torch.tensor([1.0, 1, 1, 1]), "dear+": torch.tensor([1.0, 1, 0, 1])}
+    assert pick_simplest(ahead)[0] == "linear-probe"
+
+
 def test_folds_spread_each_class_and_spare_an_only_image() -> None:
     """By the names of images, in whatever order these and the classes are."""
     labels, names = torch.tensor([0] * 10 + [1] * 3 + [2]), [f"image {item}" for item in range(14)]

@@ -23,6 +23,8 @@ NO_SPLIT = "the data has no split"
 """What notes on a split that was made here begin with."""
 SEEDED = "dear, seed"
 """What the origin of a split begins with that was drawn here."""
+SEVERAL = re.compile(r"[^\s;|][;|]\s*[^\s;|]")
+PURPOSE = "docs/purpose.md says what to use instead"
 FEW = 3  # files or classes that a note names
 NUMBER = re.compile(r"[+-]?\d{1,15}(\.\d{1,15})?", re.ASCII)
 UPLOAD = re.compile(r"/data/(?:upload/(?:\d+/)?|local-files/\?d=)([^/].*)")
@@ -165,6 +167,16 @@ def named_only(listing: Listing) -> Iterator[str]:
     with_images = {row.label for rows in listing.splits.values() for row in rows}
     if names := [key for label, key in enumerate(listing.keys) if label not in with_images]:
         yield f"classes by name alone, without an image: {first_few(names)}"
+
+
+def describe_misuse(listing: Listing) -> Iterator[str]:
+    """A line on labels that look like several labels or like measured numbers: each is a class here."""
+    numbers = [key for key in listing.keys if "." in key and NUMBER.fullmatch(key)]
+    several = [key for key in listing.keys if SEVERAL.search(key)]
+    for labels, what in ((numbers, "numbers"), (several, "several labels each")):
+        if len(labels) > (2 if what == "numbers" else 0):
+            told = f"labels look like {what} ({first_few(labels)}), and each is a class of its own"
+            yield f"{told}: {PURPOSE}"
 
 
 def single_class(listing: Listing) -> str:

@@ -12,8 +12,10 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from dear.data.images.decode import decode
 from dear.data.settings import DataSettings
 from dear.data.sources.listing import (
+    PURPOSE,
     Listing,
     Report,
     Row,
@@ -33,11 +35,14 @@ from dear.reading.plain import QUOTES, parse_json
 
 SUFFIXES = (".csv", ".tsv", ".jsonl")
 COLUMNS = "path, label and, optionally, split"
-PATHS = ("path", "image", "file", "filename", "file_name", "filepath", "image_path")
-LABELS = ("label", "labels", "class", "choice")
+OTHER_NAMES = ", or name others with --dataset.columns path=Image,label=Species"
+PATHS = ("path", "image", "file", "filename", "file_name", "filepath", "image_path", "image_id", "image_name")
+LABELS = ("label", "labels", "class", "choice", "class_name", "category", "target")
 """Names of the two columns, the first that is there: `dear predict` writes file and class, the library
-datasets file_name, and Label Studio choice.
+datasets file_name, Label Studio choice, and Kaggle's tables image_id.
 """
+BOXES = frozenset(["xmin", "x_min", "xmax", "x_max", "bbox", "bboxes", "box"])
+"""Columns of tables for detection."""
 SEVERAL = re.compile(r"\s*[,;|]\s*")
 ONE_LABEL = "an image has one label here"
 DELIMITERS = ",;\t"
@@ -183,20 +188,33 @@ def _read_entries(table: Path, report: Report, settings: DataSettings) -> tuple[
     """
     entries, notes, find = dict[str, Entry](), list[str](), find_files(table.parent)
     folder, real = (os.path.join(form(table.parent), "") for form in (os.path.abspath, os.path.realpath))
-    uses, is_ours = Counter[str](), False
-    for number, row in _rows(table):
+    uses, is_ours, gone, boxes = Counter[str](), False, list[str](), list[str]()
+    for number, row in _rows(table, settings):
         with reporting(report):
             is_ours = is_ours or bool({PREDICTED, SUGGESTED} & {*row})
             uses[use := _use_of(row)] += 1
             if use in (UNCHECKED, NONE):
                 continue
-            entry = _entry(f"{table}, line {number}", row, find, settings.group)
+            boxes = boxes or [name for name in row if name in BOXES and isinstance(row, dict)]
+            entry = _entry(f"{table}, line {number}", row, find, settings)
             path = os.path.abspath(os.path.join(folder, entry.path)).replace("//", "/")  # at the start
             if path.startswith(folder):  # an absolute path may name the same image without links
                 path = real + path.removeprefix(folder)
+            if path in entries and is_ours and entries[path].label == entry.label:
+                continue  # a picture may be in a review for two reasons
             if path in entries:
-                raise DataError(f"{entry.where}: the image {entry.path} is already in {entries[path].where}.")
+                hint = f" Its columns are of boxes ({boxes[0]}): {PURPOSE}." if boxes else ""
+                raise DataError(
+                    f"{entry.where}: the image {entry.path} is already in {entries[path].where}.{hint}"
+                )
+            if is_ours and not _is_readable(Path(path)):
+                gone.append(entry.path)
             entries[path] = entry
+    if gone and len(gone) < len(entries):  # else it may be of another folder, which is an error
+        entries = {path: entry for path, entry in entries.items() if entry.path not in {*gone}}
+        notes.append(f"{plural(len(gone), 'row')} of files that are gone or unreadable: {first_few(gone)}")
+    if boxes:
+        notes.append(f"its column {boxes[0]} is of boxes, and is not read: {PURPOSE}")
     if uses[NONE]:
         notes.append(f"{plural(uses[NONE], 'row')} with the label {NONE}, which is no class: left out")
     if uses[UNCHECKED]:
@@ -213,6 +231,12 @@ def _read_entries(table: Path, report: Report, settings: DataSettings) -> tuple[
     if not entries:
         raise DataError(f"{table} lists no images. It needs lines with {COLUMNS}.")
     return [*entries.values()], notes, is_ours
+
+
+def _is_readable(path: Path) -> bool:
+    with suppress(DataError):
+        return decode(path, coarse=True) is not None
+    return False
 
 
 UNCHECKED = "unchecked"
@@ -247,10 +271,11 @@ def holds_labels(table: Path) -> bool:
     return False
 
 
-def _entry(where: str, row: Any, find: Callable[[str], str], group: str | None = None) -> Entry:
+def _entry(where: str, row: Any, find: Callable[[str], str], settings: DataSettings) -> Entry:
     if isinstance(row, str):
         row = parse_json(row, where, file_names=True)
-    row = row if isinstance(row, dict) else {}
+    row, group = row if isinstance(row, dict) else {}, settings.group
+    row |= {kind: row[name] for kind, name in settings.named_columns.items() if name in row}
     path, label, split = row.get(column(PATHS, row)), row.get(column(LABELS, row)), row.get("split") or ""
     if isinstance(label, int | float) and not isinstance(label, bool):  # a JSON number
         label = str(label)
@@ -259,7 +284,7 @@ def _entry(where: str, row: Any, find: Callable[[str], str], group: str | None =
     if isinstance(path, str) and path and isinstance(label, str) and not label.strip():
         raise DataError(f"{where}: {path} has no label: write its class, or remove the line.")
     if not (isinstance(path, str) and path and isinstance(label, str)):
-        raise DataError(f"{where} needs {COLUMNS}.")
+        raise DataError(f"{where} needs {COLUMNS}{OTHER_NAMES}.")
     if not os.path.isabs(path):
         require_inside(where, path)
     if not isinstance(split, str) or (split.strip() and not split_of(split)):
@@ -273,36 +298,36 @@ def column(names: Sequence[str], columns: Collection[str]) -> str:
     return next((name for name in names if name in columns), names[0])
 
 
-def lists_images(table: Path) -> bool:
+def lists_images(table: Path, settings: DataSettings = DataSettings()) -> bool:
     """True for a table whose first line names the two columns: others lie in the zips of competitions too."""
     with suppress(DearError):
         text = read_text(table)
         if table.suffix.lower() == ".jsonl":
             first = parse_json(text.lstrip().partition("\n")[0], table)
-            return isinstance(first, dict) and _has_columns(first)
-        return _has_columns(_read_csv(table, text).fieldnames or ())
+            return isinstance(first, dict) and _has_columns([*first, *settings.named_columns])
+        return _has_columns(_read_csv(table, text, settings).fieldnames or ())
     return False
 
 
-def lists_files(table: Path) -> bool:
+def lists_files(table: Path, settings: DataSettings = DataSettings()) -> bool:
     """True for a table that `lists_images` of which one is there, of the first rows, and that `dear` did not
     write: predictions and suggestions beside the folders that they are of say nothing of these.
     """
-    if not lists_images(table):
+    if not lists_images(table, settings):
         return False
     find = find_files(table.parent)
     with suppress(DearError):
-        for _, row in islice(_rows(table), SAMPLE):
+        for _, row in islice(_rows(table, settings), SAMPLE):
             row = parse_json(row, table, file_names=True) if isinstance(row, str) else row
             if not isinstance(row, dict) or {PROBABILITY, PREDICTED, SUGGESTED} & row.keys():
                 return False
-            path = row.get(column(PATHS, row))
+            path = row.get(settings.named_columns.get("path", "")) or row.get(column(PATHS, row))
             if isinstance(path, str) and path and os.path.isfile(table.parent / find(path)):
                 return True
     return False
 
 
-def _rows(table: Path) -> Iterator[tuple[int, Any]]:
+def _rows(table: Path, settings: DataSettings) -> Iterator[tuple[int, Any]]:
     """Each row with the number of its line: of a CSV file a mapping by column, of a JSONL file the line.
     Raises DataError for a table without the two columns.
     """
@@ -310,13 +335,17 @@ def _rows(table: Path) -> Iterator[tuple[int, Any]]:
     if table.suffix.lower() == ".jsonl":
         yield from ((number, line) for number, line in enumerate(text.splitlines(), start=1) if line.strip())
         return
-    rows = _read_csv(table, text)
+    rows = _read_csv(table, text, settings)
     header = [*(rows.fieldnames or ())]
     names = [column(PATHS, header), column(LABELS, header)]
     if missing := [name for name in names if name not in header]:
         classes = _one_hot_columns([*islice(rows, 100)], names[0])
         told = f", but a column for each of {first_few(classes)}: {ONE_LABEL}" if classes else ""
-        raise DataError(f"{table} has no column {missing[0]!r}{told}. Its first line must name {COLUMNS}.")
+        has = f"; it has {first_few(header, 9)}" if header else ""
+        raise DataError(
+            f"{table} has no column {missing[0]!r}{told}{has}. "
+            f"Its first line must name {COLUMNS}{OTHER_NAMES}."
+        )
     if repeated := [name for name in (*names, "split") if header.count(name) > 1]:
         raise DataError(f"{table} has more than one column {repeated[0]!r}. Keep one.")
     try:
@@ -334,13 +363,16 @@ def _one_hot_columns(rows: Sequence[Mapping[str, Any]], path: str) -> list[str]:
     return columns if len(columns) > 1 else []
 
 
-def _read_csv(table: Path, text: str) -> "csv.DictReader[str]":
+def _read_csv(table: Path, text: str, settings: DataSettings) -> "csv.DictReader[str]":
     """The reader of a CSV file, its cells separated by what its first line has most of."""
     lines = io.StringIO(text, newline=None).readlines()
     is_tsv, header = table.suffix.lower() == ".tsv", lines[0] if lines else ""
     rows = csv.DictReader(lines, delimiter="\t" if is_tsv else max(DELIMITERS, key=header.count), strict=True)
     try:
-        rows.fieldnames = [name.strip().lower() for name in rows.fieldnames or ()]
+        names = [name.strip().lower() for name in rows.fieldnames or ()]
+        kinds = {name.lower(): kind for kind, name in settings.named_columns.items() if name.lower() in names}
+        unused = {*kinds.values()} - {*kinds}
+        rows.fieldnames = [kinds.get(name, f"other {name}" if name in unused else name) for name in names]
     except csv.Error as error:  # a quotation mark that stays open
         raise DataError(f"{table}, line 1: {error}. {QUOTES}") from error
     return rows
