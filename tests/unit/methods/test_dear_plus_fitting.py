@@ -1,7 +1,7 @@
 """What DeAR+ computes from readouts, against slow references: every image and class really left out."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 import torch
@@ -10,15 +10,14 @@ from torch.nn.functional import cross_entropy, normalize
 
 from dear.methods.dear_plus import DearPlusSettings
 from dear.methods.dear_plus.fitting import (
-    NAME_COST,
     Examples,
     Fit,
     compute_class_scores,
     fit,
     fit_evidence,
-    measure_name_cost,
 )
 from dear.methods.dear_plus.gaussian import SHRINKAGES, Gaussians
+from dear.methods.dear_plus.names import NAME_COST, measure_name_cost
 from dear.methods.dear_plus.solvers import PRIOR, fit_correction, fit_strengths
 
 LABELS = torch.tensor([0, 2, 1, 0, 2, 2, 1, 3, 0, 1, 3])
@@ -147,7 +146,7 @@ def test_strengths_are_the_best_of_a_fine_grid() -> None:
     first, second = truth + drawn(len(LABELS), CLASSES), -truth + drawn(len(LABELS), CLASSES, seed=2)
     other, least = truth + drawn(len(LABELS), CLASSES, seed=3), torch.tensor([0.01, 0.0]).double()
     settings = [torch.stack([part, second], dim=2) for part in (first, other)]
-    weights = fit_strengths(settings, LABELS, least, [0.8, 0.2])
+    weights = fit_strengths([*map(by_rows, settings)], LABELS, least, [0.8, 0.2])
     assert float(weights[1]) == 0
 
     def loss(weight: float) -> float:
@@ -156,6 +155,11 @@ def test_strengths_are_the_best_of_a_fine_grid() -> None:
 
     best = min((loss(0.01 + step / 1000), 0.01 + step / 1000) for step in range(5000))
     assert float(weights[0]) == pytest.approx(best[1], abs=2e-3)
+
+
+def by_rows(terms: Tensor) -> Callable[[Tensor], Tensor]:
+    """Terms of all images, item x class x term, as the solver takes them."""
+    return lambda rows: terms[rows].movedim(2, 0)
 
 
 def examples(frozen: Tensor, text: Tensor, labels: Tensor = LABELS) -> Examples:
@@ -212,11 +216,16 @@ def test_evidence_counts_for_more_where_all_classes_have_it(by_name: int) -> Non
     known, settings = torch.arange(CLASSES + by_name) < CLASSES, DearPlusSettings(shrinkage=SHRINKAGE)
     evidence = fit_evidence(few, features, known, settings, few=False)
     scores = compute_class_scores(few, settings.penalty)
-    terms = [torch.stack(pair, dim=2) for pair in zip(scores, evidence.left_out, strict=True)]
+    terms = [
+        torch.stack(pair, dim=2)
+        for pair in zip(scores, map(evidence.left_out.__getitem__, range(3)), strict=True)
+    ]
     terms[2][torch.arange(len(LABELS)), LABELS, 1] += evidence.lacking
     least = torch.tensor([0.01, 0.0], dtype=torch.float64)
-    torch.testing.assert_close(found.strengths[0], fit_strengths([terms[2][:, :CLASSES]], LABELS, least))
-    torch.testing.assert_close(found.strengths[1], fit_strengths(terms[:2], LABELS, least))
+    torch.testing.assert_close(
+        found.strengths[0], fit_strengths([by_rows(terms[2][:, :CLASSES])], LABELS, least)
+    )
+    torch.testing.assert_close(found.strengths[1], fit_strengths([*map(by_rows, terms[:2])], LABELS, least))
     assert float(found.strengths[0, 1]) > float(found.strengths[1, 1])
 
 
@@ -230,7 +239,7 @@ def test_a_name_takes_at_most_its_share_of_the_others_images() -> None:
         part[torch.arange(count), labels] += 1.5
     strengths = torch.tensor([[1.0, 0.5], [0.7, 0.2]], dtype=torch.float64)
     known = torch.tensor([[True, False] * 3, [False, True] * 3])
-    cost = measure_name_cost(terms, labels, known, strengths, is_single=False)
+    cost = measure_name_cost([*map(by_rows, terms)], labels, known, strengths, is_single=False)
 
     def losses(threshold: float) -> tuple[int, int, float]:
         taken, pairs, right = 0, 0, list[bool]()

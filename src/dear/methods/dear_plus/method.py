@@ -24,8 +24,8 @@ from dear.methods.dear_plus.fitting import (
     by_attribute,
     corrected,
     fit,
-    level_names,
 )
+from dear.methods.dear_plus.names import level_names
 from dear.methods.dear_plus.unlabelled import fit_with_others
 from dear.methods.declaration import MethodSettings
 from dear.methods.shared import (
