@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 
 from dear.adapters.facts import BundleScores, NameCost, TrainingFacts, UnlabelledGain
-from dear.errors import listing, plural, printable
+from dear.errors import list_names, plural, printable
 from dear.methods.registry import FIT_METHOD
 from dear.report.intervals import LEVEL, gain_interval, share_interval
 
@@ -137,7 +137,7 @@ def describe_names(cost: NameCost | None, classes: Sequence[str], known: Sequenc
     if cost is None or not 0 < len(names) < len(classes):
         return []
     verb = "is known by its name alone" if len(names) == 1 else "are known by their names alone"
-    line = f"{printable(listing(names, 3))} {verb}"
+    line = f"{printable(list_names(names, 3))} {verb}"
     if not cost.images:
         return [f"{line}: too few images to measure what that finds."]
     outcome = f"it finds {cost.found:.1%} of its images and takes {cost.taken:.1%} of the others'"

@@ -18,9 +18,9 @@ from dear.data.images.decode import decode
 from dear.data.images.hashes import hash_files
 from dear.data.images.photos import LoadedImages, image_hashes, in_parallel
 from dear.data.settings import DataSettings
-from dear.data.sources.listing import FEW, NO_SPLIT, Listing, first_few
+from dear.data.sources.listing import FEW, Listing, SplitNote
 from dear.data.sources.splits import make_split
-from dear.errors import DataError, plural, warn
+from dear.errors import DataError, list_names, plural, warn
 from dear.reading.files import file_size
 
 CHUNK = 256  # images between two calls of `progress`
@@ -120,7 +120,7 @@ def keep_groups(listing: Listing, settings: DataSettings, groups: Mapping[str, s
     rows = [row for part in listing.splits.values() for row in part]
     split = make_split(rows, settings, listing.keys, listing.name, groups, listing.ranked_as)
     told = f"{len(groups)} images are in {plural(len({*groups.values()}), 'group')}"
-    notes = [note for note in listing.notes if NO_SPLIT not in note]
+    notes = [note for note in listing.notes if not isinstance(note, SplitNote)]
     notes += [f"{told} of near-duplicates or by --dataset.group, each kept on one side of the split"]
     return replace(listing, splits=split.splits, notes=(*notes, *split.notes))
 
@@ -133,7 +133,7 @@ def describe_leak(listing: Listing, groups: Mapping[str, str]) -> list[str]:
         return []
     return [
         f"the split leaks: {len(twins)} of {plural(len(tested), 'test image')} are near-duplicates of "
-        f"training images, or of one group with them: {first_few(twins)}"
+        f"training images, or of one group with them: {list_names(twins, FEW)}"
     ]
 
 

@@ -12,24 +12,23 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dear.data.images.decode import decode
+from dear.data.images.decode import is_readable
 from dear.data.settings import DataSettings
 from dear.data.sources.listing import (
+    FEW,
     PURPOSE,
     Listing,
-    Report,
     Row,
+    as_fault,
+    fault,
     find_files,
-    first_few,
     label_note,
     plain_label,
-    refuse,
-    reporting,
     require_inside,
     sort_names,
 )
 from dear.data.sources.splits import Split, make_split, split_of
-from dear.errors import DataError, DearError, plural
+from dear.errors import DataError, DearError, list_names, plural
 from dear.reading.files import read_text
 from dear.reading.plain import QUOTES, parse_json
 
@@ -54,6 +53,7 @@ NONE = "none_of_these"
 """A column of both; as a label there it is no class."""
 SUGGESTED = "suggested"
 """The column that `dear suggest` writes beside an empty label: rows that nobody labelled are left out."""
+COLUMNS_READ = {*PATHS, *LABELS, "split", PROBABILITY, PREDICTED, CHECKED, NONE, SUGGESTED}
 SAMPLE = 100  # rows of a table whose files are looked for
 WHOLE = re.compile(r"(\d{1,15})(?:\.0+)?", re.ASCII)
 NEGATIVE = re.compile(r"-+\d+", re.ASCII)
@@ -69,24 +69,22 @@ class Entry(NamedTuple):
     group: str = ""
 
 
-def read_table(table: Path, settings: DataSettings, *, report: Report = refuse) -> Listing:
+def read_table(table: Path, settings: DataSettings) -> Listing:
     """Read a table of images. Paths are absolute, or relative to the table's folder. Labels are names or
     whole numbers. Of predictions only the rows that somebody corrected or confirmed are read. Raises
     DataError naming the line.
     """
-    entries, notes, is_ours = _read_entries(table, report, settings)
+    entries, notes, is_ours = _read_entries(table, settings)
     splits = [split_of(entry.path.partition("/")[0]) for entry in entries]
     by_folder = not any(entry.split for entry in entries) and {"train", "test"} <= {*splits} and all(splits)
     if by_folder:
         entries = [entry._replace(split=split or "") for entry, split in zip(entries, splits, strict=True)]
-    listing = listing_of(table, table.parent, entries, settings, report=report)
+    listing = listing_of(table, table.parent, entries, settings)
     origin = f"the folders in {table.name}" if by_folder else listing.origin
     return replace(listing, origin=origin, notes=(*listing.notes, *notes), by_name=is_ours)
 
 
-def read_tables(
-    folder: Path, tables: Mapping[str, Path], settings: DataSettings, *, report: Report = refuse
-) -> Listing:
+def read_tables(folder: Path, tables: Mapping[str, Path], settings: DataSettings) -> Listing:
     """Read a table for each split, in a folder or in folders of it. Raises DataError naming the line."""
     names = ", ".join(table.relative_to(folder).as_posix() for table in tables.values())
     entries, notes, tables = list[Entry](), [f"its classes are those of {names}"], dict(tables)
@@ -94,13 +92,13 @@ def read_tables(
         tables["test"] = tables.pop("val")
         notes.append(f"it has no labelled test images: those of {tables['test'].name} are used for testing")
     for split, table in tables.items():
-        rows, told, _ = _read_entries(table, report, settings)
+        rows, told, _ = _read_entries(table, settings)
         within = table.parent.relative_to(folder)
         for row in rows:  # a split that is not given is made
             path = row.path if os.path.isabs(row.path) else (within / row.path).as_posix()
             entries.append(row._replace(path=path, split="" if tables.keys() == {"train"} else split))
         notes += told
-    listing = listing_of(folder, folder, entries, settings, report=report)
+    listing = listing_of(folder, folder, entries, settings)
     origin = names if tables.keys() != {"train"} else listing.origin
     return replace(listing, name=folder.resolve().name, origin=origin, notes=(*notes, *listing.notes))
 
@@ -112,15 +110,14 @@ def listing_of(
     settings: DataSettings,
     *,
     keys: Sequence[str] | None = None,
-    report: Report = refuse,
 ) -> Listing:
     """The lists of a table's entries, whose paths are relative to ``folder``. With ``keys``, the labels in
     label order, labels are names even if they are digits. Raises DataError as `read_table`.
     """
     notes: tuple[str, ...] = ()
-    _require_single(entries, report)
+    _require_single(entries)
     if keys is None:
-        entries, keys, notes = _order_labels(table, entries, report)
+        entries, keys, notes = _order_labels(table, entries)
     labels, name = {key: label for label, key in enumerate(keys)}, table.stem
     rows = [Row(entry.path, labels[entry.label]) for entry in entries]
     if any(entry.split for entry in entries):
@@ -134,9 +131,7 @@ def listing_of(
     )
 
 
-def _order_labels(
-    table: Path, entries: list[Entry], report: Report
-) -> tuple[list[Entry], list[str], tuple[str, ...]]:
+def _order_labels(table: Path, entries: list[Entry]) -> tuple[list[Entry], list[str], tuple[str, ...]]:
     """The entries with valid labels, their labels in order, and a note on numbers that do not run from 0."""
     whole = {entry.label: match[1] for entry in entries if (match := WHOLE.fullmatch(entry.label))}
     if all(entry.label in whole for entry in entries):
@@ -145,21 +140,21 @@ def _order_labels(
         return entries, in_order, label_note([*map(int, in_order)])
     for entry in entries:
         if NEGATIVE.fullmatch(entry.label):
-            report(DataError(f"{entry.where}: label {entry.label} is out of range; labels count from 0."))
+            fault(DataError(f"{entry.where}: label {entry.label} is out of range; labels count from 0."))
     entries = [entry for entry in entries if not NEGATIVE.fullmatch(entry.label)]
     if not entries:
         raise DataError(f"{table} has no valid line.")
     return entries, sort_names({entry.label for entry in entries}), ()
 
 
-def _require_single(entries: Sequence[Entry], report: Report) -> None:
-    """Report a label that looks like several: a list, or names that other labels have too, with commas."""
+def _require_single(entries: Sequence[Entry]) -> None:
+    """A fault for each label that looks like several: a list, or names that others have too, with commas."""
     parts = {entry.label: SEVERAL.split(entry.label.strip("[]{}")) for entry in entries}
     uses = Counter(chain.from_iterable({*names} for names in parts.values()))
     for entry in entries:
         names, is_list = parts[entry.label], entry.label[:1] + entry.label[-1:] in ("[]", "{}")
         if len(names) > 1 and (is_list or all(uses[name] > 1 for name in names)):
-            report(
+            fault(
                 DataError(
                     f"{entry.where}: the label {entry.label!r:.80} looks like several, and {ONE_LABEL}: keep "
                     "one, or leave the image out."
@@ -182,7 +177,7 @@ def _by_split(table: Path, entries: list[Entry], rows: list[Row]) -> Split:
     return Split(rows_by_part, f"the column split of {table.name}", tuple(notes))
 
 
-def _read_entries(table: Path, report: Report, settings: DataSettings) -> tuple[list[Entry], list[str], bool]:
+def _read_entries(table: Path, settings: DataSettings) -> tuple[list[Entry], list[str], bool]:
     """The valid lines of a table, in order, notes on what was left out, and whether dear wrote the table. An
     image is listed once.
     """
@@ -190,12 +185,12 @@ def _read_entries(table: Path, report: Report, settings: DataSettings) -> tuple[
     folder, real = (os.path.join(form(table.parent), "") for form in (os.path.abspath, os.path.realpath))
     uses, is_ours, gone, boxes = Counter[str](), False, list[str](), list[str]()
     for number, row in _rows(table, settings):
-        with reporting(report):
+        with as_fault():
             is_ours = is_ours or bool({PREDICTED, SUGGESTED} & {*row})
             uses[use := _use_of(row)] += 1
             if use in (UNCHECKED, NONE):
                 continue
-            boxes = boxes or [name for name in row if name in BOXES and isinstance(row, dict)]
+            boxes = boxes or [name for name in row if name.lower() in BOXES and isinstance(row, dict)]
             entry = _entry(f"{table}, line {number}", row, find, settings)
             path = os.path.abspath(os.path.join(folder, entry.path)).replace("//", "/")  # at the start
             if path.startswith(folder):  # an absolute path may name the same image without links
@@ -207,12 +202,14 @@ def _read_entries(table: Path, report: Report, settings: DataSettings) -> tuple[
                 raise DataError(
                     f"{entry.where}: the image {entry.path} is already in {entries[path].where}.{hint}"
                 )
-            if is_ours and not _is_readable(Path(path)):
+            if is_ours and not is_readable(Path(path)):
                 gone.append(entry.path)
             entries[path] = entry
     if gone and len(gone) < len(entries):  # else it may be of another folder, which is an error
         entries = {path: entry for path, entry in entries.items() if entry.path not in {*gone}}
-        notes.append(f"{plural(len(gone), 'row')} of files that are gone or unreadable: {first_few(gone)}")
+        notes.append(
+            f"{plural(len(gone), 'row')} of files that are gone or unreadable: {list_names(gone, FEW)}"
+        )
     if boxes:
         notes.append(f"its column {boxes[0]} is of boxes, and is not read: {PURPOSE}")
     if uses[NONE]:
@@ -231,12 +228,6 @@ def _read_entries(table: Path, report: Report, settings: DataSettings) -> tuple[
     if not entries:
         raise DataError(f"{table} lists no images. It needs lines with {COLUMNS}.")
     return [*entries.values()], notes, is_ours
-
-
-def _is_readable(path: Path) -> bool:
-    with suppress(DataError):
-        return decode(path, coarse=True) is not None
-    return False
 
 
 UNCHECKED = "unchecked"
@@ -299,13 +290,18 @@ def column(names: Sequence[str], columns: Collection[str]) -> str:
 
 
 def lists_images(table: Path, settings: DataSettings = DataSettings()) -> bool:
-    """True for a table whose first line names the two columns: others lie in the zips of competitions too."""
+    """True for a table whose first line names the two columns, or one for each class (`_is_one_hot`): others
+    lie in the zips of competitions too.
+    """
     with suppress(DearError):
         text = read_text(table)
         if table.suffix.lower() == ".jsonl":
             first = parse_json(text.lstrip().partition("\n")[0], table)
             return isinstance(first, dict) and _has_columns([*first, *settings.named_columns])
-        return _has_columns(_read_csv(table, text, settings).fieldnames or ())
+        rows = _read_csv(table, text, settings)
+        header, path = [*(rows.fieldnames or ())], column(PATHS, rows.fieldnames or ())
+        some = [*islice(rows, SAMPLE)] if path in header else []
+        return _has_columns(header) or _is_one_hot(some, _columns_of_flags(some, path))
     return False
 
 
@@ -338,41 +334,59 @@ def _rows(table: Path, settings: DataSettings) -> Iterator[tuple[int, Any]]:
     rows = _read_csv(table, text, settings)
     header = [*(rows.fieldnames or ())]
     names = [column(PATHS, header), column(LABELS, header)]
+    classes, first = list[str](), list[tuple[int, Any]]()
     if missing := [name for name in names if name not in header]:
-        classes = _one_hot_columns([*islice(rows, 100)], names[0])
-        told = f", but a column for each of {first_few(classes)}: {ONE_LABEL}" if classes else ""
-        has = f"; it has {first_few(header, 9)}" if header else ""
-        raise DataError(
-            f"{table} has no column {missing[0]!r}{told}{has}. "
-            f"Its first line must name {COLUMNS}{OTHER_NAMES}."
-        )
+        first = [(rows.line_num, row) for row in islice(rows, SAMPLE)]
+        sample = [row for _, row in first]
+        classes = _columns_of_flags(sample, names[0])
+        told = f", but a column for each of {list_names(classes, FEW)}: {ONE_LABEL}" if classes else ""
+        if missing != names[1:] or not _is_one_hot(sample, classes):
+            has = f"; it has {list_names(header, 9)}" if header else ""
+            raise DataError(
+                f"{table} has no column {missing[0]!r}{told}{has}. "
+                f"Its first line must name {COLUMNS}{OTHER_NAMES}."
+            )
     if repeated := [name for name in (*names, "split") if header.count(name) > 1]:
         raise DataError(f"{table} has more than one column {repeated[0]!r}. Keep one.")
     try:
-        for row in rows:
+        for number, row in chain(first, ((rows.line_num, row) for row in rows)):
             if any(cell.strip() for cell in row.values() if isinstance(cell, str)):  # not an emptied one
-                yield rows.line_num, row
+                labels = _flagged(row, classes)
+                label = labels[0] if len(labels) == 1 else labels and f"[{', '.join(labels)}]"
+                yield number, row | {names[1]: label or ""} if classes else row
     except csv.Error as error:
         raise DataError(f"{table}, line {rows.line_num + 1}: {error}. {QUOTES}") from error
 
 
-def _one_hot_columns(rows: Sequence[Mapping[str, Any]], path: str) -> list[str]:
-    """The columns that have nothing but 0 and 1, as Roboflow's tables of several labels."""
+def _columns_of_flags(rows: Sequence[Mapping[str, Any]], path: str) -> list[str]:
+    """The columns that have nothing but 0 and 1, as Roboflow has for classes."""
     cells = {name: {str(row[name]).strip() for row in rows} for name in (rows[0] if rows else ())}
     columns = [name for name, values in cells.items() if name != path and values <= {"0", "1"}]
     return columns if len(columns) > 1 else []
 
 
+def _flagged(row: Mapping[str, Any], columns: Sequence[str]) -> list[str]:
+    return [name for name in columns if str(row[name]).strip() == "1"]
+
+
+def _is_one_hot(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> bool:
+    """True if each row has a 1 in the columns, half of them in a single one: then their names are labels."""
+    counts = [len(_flagged(row, columns)) for row in rows]
+    return bool(columns) and min(counts) > 0 and 2 * counts.count(1) >= len(counts)
+
+
 def _read_csv(table: Path, text: str, settings: DataSettings) -> "csv.DictReader[str]":
     """The reader of a CSV file, its cells separated by what its first line has most of."""
     lines = io.StringIO(text, newline=None).readlines()
-    is_tsv, header = table.suffix.lower() == ".tsv", lines[0] if lines else ""
-    rows = csv.DictReader(lines, delimiter="\t" if is_tsv else max(DELIMITERS, key=header.count), strict=True)
+    is_tsv, line = table.suffix.lower() == ".tsv", lines[0] if lines else ""
+    rows = csv.DictReader(lines, delimiter="\t" if is_tsv else max(DELIMITERS, key=line.count), strict=True)
     try:
-        names = [name.strip().lower() for name in rows.fieldnames or ()]
-        kinds = {name.lower(): kind for kind, name in settings.named_columns.items() if name.lower() in names}
-        unused = {*kinds.values()} - {*kinds}
-        rows.fieldnames = [kinds.get(name, f"other {name}" if name in unused else name) for name in names]
+        header = [name.strip() for name in rows.fieldnames or ()]
+        kinds = {name.lower(): kind for kind, name in settings.named_columns.items()}
+        taken = {kinds[name.lower()] for name in header if name.lower() in kinds}
+        plain = [name.lower() if name.lower() in COLUMNS_READ else name for name in header]
+        others = [f"other {name}" if name in taken else name for name in plain]
+        rows.fieldnames = [kinds.get(name.lower(), other) for name, other in zip(header, others, strict=True)]
     except csv.Error as error:  # a quotation mark that stays open
         raise DataError(f"{table}, line 1: {error}. {QUOTES}") from error
     return rows
