@@ -324,7 +324,7 @@ def test_columns_by_other_names(suffix: str, two: Path, settings: DataSettings) 
     for source in (table, two):
         assert load_dataset(source, named).classnames == ("ant", "bee")
     (two / "list.csv").write_text("Image,Species\na/0.png,ant\n")
-    refused(two / "list.csv", settings, "it has image, species.* --dataset.columns path=Image,label=Species")
+    refused(two / "list.csv", settings, "it has image, Species.* --dataset.columns path=Image,label=Species")
     for columns in ("path", "colour=x", "path="):
         with pytest.raises(SettingsError, match="write it as path=Image,label=Species"):
             DataSettings(columns=columns)
