@@ -26,7 +26,7 @@ from dear.progress import TrainingStep
 from dear.training import loop
 from dear.training.settings import TrainSettings
 from dear.writing import UNFINISHED
-from tests.unit.evaluation.test_runs import numbers
+from tests.helpers.records import numbers
 from tests.unit.training.world import CLASSES, Noise, noise_dataset
 
 TRAINING = asdict(TrainSettings(epochs=2, batch=3, lr=1e-2))

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from dear.data.settings import DataSettings
+from tests.helpers.data import pack
 from tests.unit.data.photos import class_folders, load, paths, picture, refused
-from tests.unit.data.sources.test_archive import pack
 
 
 class TestTable:
