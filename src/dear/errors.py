@@ -111,7 +111,7 @@ class OutputError(DearError):
 
 
 INNER = frozenset([__name__.partition(".")[0], "torch", "contextlib", "jaxtyping", "sklearn"])
-"""Packages that are skipped when a warning looks for the user's line: this one, and what calls it for a user."""
+"""Packages skipped when a warning looks for the user's line: this one, and what calls it for a user."""
 
 
 def warn(message: str) -> None:
