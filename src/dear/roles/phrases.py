@@ -20,10 +20,11 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from dear.backbone.lite import SentenceEncoder
-from dear.data.world.factors import FACTORS, STYLES, bulk
-from dear.data.world.render import GLYPHS
 from dear.errors import DataError, SettingsError, WeightsError, installation
 from dear.reading.files import ReadingError, expanded, read_lines
+from dear.world.factors import FACTORS, STYLES
+from dear.world.names import packaged_json
+from dear.world.render import GLYPHS
 
 GENERAL, WORLD = "general", "world"
 AT_ONCE = 128
@@ -75,7 +76,7 @@ def world_pool() -> Pool:
 
 
 def _world_rows() -> Iterable[tuple[str, Sequence[str], Sequence[str]]]:
-    grammar: dict[str, Any] = bulk("grammar")
+    grammar: dict[str, Any] = packaged_json("grammar")
     style = STYLES.words[0][0]
     for factor, patterns in grammar["single"].items():
         words = [word for words in FACTORS[factor].words for word in words]

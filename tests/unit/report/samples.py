@@ -11,7 +11,7 @@ from dear.evaluation.predictions import ImagePredictions
 from dear.evaluation.records import SCHEMA
 from dear.report.report_page import report_page
 from dear.roles.ablation import Ablated, LayerAblation, LayerCurve
-from dear.roles.pictures import HeadImages, Pictures, RankedImage
+from dear.roles.pictures import HeadGallery, HeadImages, RankedImage
 from dear.roles.table import RoleTable
 
 PIXEL = base64.b64encode(b"\x89PNG not decoded here").decode()
@@ -198,7 +198,7 @@ def table(**changes: Any) -> RoleTable:
 PLACES = [(layer, head) for layer in (9, 10) for head in range(3)]
 
 
-def noise_pictures(places: list[tuple[int, int]], a_head: int, images: int, side: int = 64) -> Pictures:
+def noise_pictures(places: list[tuple[int, int]], a_head: int, images: int, side: int = 64) -> HeadGallery:
     """Noise is the worst case of a JPEG. The images of the heads are taken in turn."""
     generator = torch.Generator().manual_seed(1)
     heads, used = {}, set[int]()
@@ -210,7 +210,7 @@ def noise_pictures(places: list[tuple[int, int]], a_head: int, images: int, side
     draw = {
         one: torch.randint(0, 256, (3, side, side), generator=generator, dtype=torch.uint8) for one in used
     }
-    return Pictures(images, heads, draw, {one: f"<b>{one}" for one in draw})
+    return HeadGallery(images, heads, draw, {one: f"<b>{one}" for one in draw})
 
 
 def curve(lost: float) -> LayerCurve:

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from dear.report.roles_page import phrase_map, roles_page, write_roles_page
-from dear.roles.pictures import Pictures
+from dear.roles.pictures import HeadGallery
 from tests.unit.report.samples import PLACES, curve, noise_pictures, table
 
 
@@ -67,7 +67,7 @@ def test_without_a_discovery() -> None:
     page = roles_page(table())
     for absent in ("data:image", "Images of each head", "What the heads carry", 'class="warning"'):
         assert absent not in page
-    assert roles_page(table(), pictures=Pictures(7, {}, {}, {})) == page
+    assert roles_page(table(), pictures=HeadGallery(7, {}, {}, {})) == page
 
 
 def test_the_warning_comes_first() -> None:

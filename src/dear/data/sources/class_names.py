@@ -13,17 +13,15 @@ from itertools import product
 from pathlib import Path
 
 from dear.data.sources.listing import (
+    FEW,
     WHOLE,
     Listing,
-    Report,
-    first_few,
+    as_fault,
     plain_name,
-    refuse,
-    reporting,
     require_distinct,
     without_zeros,
 )
-from dear.errors import DataError, compose, plural
+from dear.errors import DataError, compose, list_names, plural
 from dear.reading.files import ReadingError, read_text
 from dear.reading.plain import QUOTES, parse_json
 
@@ -40,11 +38,7 @@ class UnclearNumbersError(DataError):
 
 
 def name_classes(
-    listings: Sequence[Listing],
-    file: Path | None,
-    report: Report = refuse,
-    *,
-    known: Mapping[str, str] | None = None,
+    listings: Sequence[Listing], file: Path | None, known: Mapping[str, str] | None = None
 ) -> tuple[Listing, ...]:
     """The sources of a data set with the names of their classes, decided once over the classes of all, with
     notes at the first.
@@ -79,7 +73,7 @@ def name_classes(
     named = tuple(_renamed(part, names) for part in (first, *others))
     for part in named:
         if file is not None or not part.benchmark:  # ImageNet has two classes "missile"
-            with reporting(report):
+            with as_fault():
                 require_distinct(str(file or part.folder), part.keys, part.classnames)
     return named
 
@@ -155,7 +149,7 @@ def _wordnet_names(keys: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     if unknown := [key for key in ids if key not in imagenet]:
         notes.append(
             "WordNet ids that are not among ImageNet's 1000 stay as they are: "
-            f"{first_few(unknown)}; name them with --dataset.classnames FILE"
+            f"{list_names(unknown, FEW)}; name them with --dataset.classnames FILE"
         )
     return named, notes
 
@@ -197,7 +191,7 @@ def read_names(path: Path) -> dict[str, str] | list[str]:
 
 def _describe_names(pairs: Iterable[tuple[str, str]]) -> str:
     """Which folder or label has which name, for a note."""
-    return first_few((f"{key} is {name}" for key, name in pairs), MOST_NAMED)
+    return list_names((f"{key} is {name}" for key, name in pairs), MOST_NAMED)
 
 
 def match_names(

@@ -13,8 +13,9 @@ from jaxtyping import Bool, Float, Int
 from PIL import Image, ImageDraw
 from torch import Tensor
 
-from dear.data.world.factors import FACTORS, bulk
-from dear.data.world.hashing import Stream
+from dear.world.factors import FACTORS
+from dear.world.hashing import Stream
+from dear.world.names import packaged_json
 
 EXTENT = 1.25
 GRID = 64
@@ -37,7 +38,7 @@ def drawn_mask(kind: str, value: int) -> Bool[Tensor, "row column"]:
     side = GRID * _FINE
     picture = Image.new("L", (side, side))
     pen = ImageDraw.Draw(picture)
-    for part in bulk("outlines")[kind][FACTORS[kind].values[value]]:
+    for part in packaged_json("outlines")[kind][FACTORS[kind].values[value]]:
         ink = 0 if part.get("cut") else 255
         if "line" in part:
             pen.line(
