@@ -15,7 +15,7 @@ to 60% have at least 0.78."""
 SAME, SIDE = 0.97, 16
 """Correlation of thumbnails, of as many gray pixels a side, from which two pictures are the same: drawings
 and photographs that were saved again, resized or brightened have at least 0.986, others at most 0.92."""
-AT_ONCE = 1024
+ROWS_AT_ONCE = 1024
 
 MEASURED = 2000
 """Images, spread evenly, that say how near to each other images are."""
@@ -30,7 +30,7 @@ def find_twins(
     image features; ``load`` gives the picture of an item.
     """
     pairs = set[tuple[int, int]]()
-    for rows in torch.arange(len(features)).split(AT_ONCE):
+    for rows in torch.arange(len(features)).split(ROWS_AT_ONCE):
         cosines = features[rows] @ features.T
         cosines[groups[rows, None] == groups] = -1
         best = cosines.max(dim=1)

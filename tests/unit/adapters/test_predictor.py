@@ -67,7 +67,7 @@ def test_evidence_of_attributes_without_heads_is_one_part(make_small_clip: MakeC
         for one in bundle.roles.heads
     )
     predictor = Predictor(replace(bundle, roles=replace(bundle.roles, heads=heads)), clip=clip)
-    assert (predictor.features, predictor.unowned) == (("class", "color", "object"), ("object",))
+    assert (predictor.features, predictor.without_heads) == (("class", "color", "object"), ("object",))
     image = pictures()[:1]
     pixels = predictor.preprocess(image[0])[None]
     parts = predictor.method.evidence(

@@ -16,7 +16,7 @@ ENOUGH = 1e-8
 """Largest derivative of a mean loss at which a solution is taken."""
 CLOSE = 1e-3
 """Share of the correction by which it may miss the minimum without a warning."""
-AT_ONCE = 2**17
+SCORES_AT_ONCE = 2**17
 """Scores that are computed together: the numbers of more images leave the processor's cache."""
 
 Terms = Callable[[Int[Tensor, "row"]], Float[Tensor, "term row class"]]
@@ -36,7 +36,7 @@ def fit_correction(
     The solver varies N, with M = U (N / sqrt(a b' + penalty)) V', U a U' the mean of f f' and V b V' that of
     t' (diag(p) - p p') t with the probabilities at zero: so the objective curves alike in most directions.
     """
-    rows = max(1, AT_ONCE // len(text))
+    rows = max(1, SCORES_AT_ONCE // len(text))
     batches = [*zip(features.split(rows), labels.split(rows), strict=True)]
     confidence = torch.zeros_like(text @ text.T)
     for part, _ in batches:
@@ -146,5 +146,5 @@ def in_batches(
     """The terms of all images, of a few rows at a time."""
     if items:
         classes = terms(torch.arange(1, device=device)).shape[2]
-        for rows in torch.arange(items, device=device).split(max(1, AT_ONCE // classes)):
+        for rows in torch.arange(items, device=device).split(max(1, SCORES_AT_ONCE // classes)):
             yield rows, terms(rows)
