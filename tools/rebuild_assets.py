@@ -95,7 +95,9 @@ def lite() -> None:
     rows = rows - rows.mean(dim=0)
     basis = torch.linalg.svd(rows, full_matrices=False).Vh[:WIDTH].T
     prompts = [f"a photo of a {name}." for name in IMAGENET_CLASSNAMES]
-    parts = (text.tokenizer(prompts[at : at + PROMPTS_AT_ONCE]) for at in range(0, len(prompts), PROMPTS_AT_ONCE))
+    parts = (
+        text.tokenizer(prompts[at : at + PROMPTS_AT_ONCE]) for at in range(0, len(prompts), PROMPTS_AT_ONCE)
+    )
     sentences = torch.cat([text.sentences(part) for part in parts]).double()
     penalty = PENALTY * torch.eye(sentences.shape[1], dtype=torch.float64)
     targets = sentences.T @ normalize(rows @ basis, dim=-1)

@@ -259,7 +259,9 @@ class DearPlus(Method):
             factors: Tensor = projected - squares / 2 - typical.unsqueeze(-1) / 2
             return factors
 
-        parts = [of_classes(means[rows]) for rows in self.row.split(max(1, VALUES_AT_ONCE // means[0].numel()))]
+        parts = [
+            of_classes(means[rows]) for rows in self.row.split(max(1, VALUES_AT_ONCE // means[0].numel()))
+        ]
         return (parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)) * self.with_evidence
 
     @torch.no_grad()
