@@ -12,9 +12,9 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from dear.adapters.bundle import Bundle
-from dear.adapters.bundle_config import check_writable
+from dear.adapters.bundle_config import check_writable, read_config
 from dear.adapters.choose import Choice, choose_method
-from dear.adapters.facts import Epoch, UnlabelledGain
+from dear.adapters.facts import Epoch, NameCost, UnlabelledGain
 from dear.adapters.leftout import LeftOut, LeftOutScores
 from dear.adapters.predictor import Predictor
 from dear.adapters.prepare import (
@@ -136,6 +136,7 @@ def fit(
         if review:
             refuse_to_overwrite_labels(folder / REVIEW_CSV)
     model, pretrained = default_backbone(model, pretrained, continue_from)
+    present = None if continue_from is None else read_config(expanded(continue_from))["method"]
     method, train = method or AUTO, check_training(train or {})
     if method == AUTO and settings:
         raise SettingsError(
@@ -165,7 +166,11 @@ def fit(
             run = resolve_run(session, clip, images, setup, seed, **options)
         choice = None
         if method == AUTO:
-            choice = choose_method(session, run, unlabelled=images.unlabelled, progress=report)
+            choice = choose_method(
+                session, run, unlabelled=images.unlabelled, present=present, progress=report
+            )
+            if present not in (None, choice.method):
+                warn(f"{continue_from}: {choice.method}, {choice.reason}, takes the place of {present}")
             run = check_run(session, session.resolve_method(run, MethodSetup(choice.method)))
         trial = (choice and choice.trial) or train_adapter(session, run, folder, report)
         if images.unlabelled is not None:
@@ -179,7 +184,8 @@ def fit(
             bundle, scores = calibrate_fit(bundle, trial, images, left_out, calibrate)
             if refuse:
                 features, labels = left_out.frozen_features(), left_out.labels
-                bundle = replace(bundle, known=fit_outlier_model(features, labels, len(bundle.classes)))
+                known = fit_outlier_model(features, labels, len(bundle.classes), left_out.folds())
+                bundle = replace(bundle, known=known)
             if review:
                 reviewed = review_images(left_out, scores)
         except DearError as error:  # of a method in place of the fitted one, or because there are no images
@@ -251,6 +257,8 @@ def _report_steps(report: Progress, *, teacher: bool) -> OnStep:
 def make_bundle(trial: Trial, images: FitImages, name: BackboneName, choice: Choice | None) -> Bundle:
     """The bundle of a trained method, not yet calibrated or measured."""
     run, dataset = trial.run, images.dataset
+    cost, with_images = trial.method.describe_names(), {*dataset.train.labels.tolist()}
+    named = tuple(name for label, name in enumerate(dataset.classnames) if label not in with_images)
     return Bundle(
         method=run.setup.method,
         settings=run.settings.without_files(),
@@ -278,6 +286,8 @@ def make_bundle(trial: Trial, images: FitImages, name: BackboneName, choice: Cho
             teacher=None if run.teacher is None else teacher_facts(run.teacher),
             chosen="" if choice is None else choice.reason,
             candidates=() if choice is None else choice.candidates,
+            named=named,
+            name_cost=NameCost(**cost) if cost else None,
             environment=environment(),
         ),
         image_hashes=images.hashes,

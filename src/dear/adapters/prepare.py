@@ -17,7 +17,7 @@ from dear.backbone.choice import BackboneName, backbone_or_default, warn_of_toy
 from dear.backbone.clip import Clip, fill
 from dear.data.dataset import Dataset, Images, fingerprint
 from dear.data.fewshot import Subset, draw_few, uneven
-from dear.data.images.photos import image_hashes, picture_names
+from dear.data.images.photos import group_names, image_hashes
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.data.sources.listing import with_spaces
@@ -122,14 +122,14 @@ def prepare_data(
 
 def calibration_images(dataset: Dataset, picked: Collection[int], calibrate: bool | None) -> Images | None:
     """Images to calibrate on: validation images, else the unused training images that are no copies of those
-    used; None if that is not asked
+    used, nor in a group with them; None if that is not asked
     for, or without being asked if there are fewer than `FEWEST_TO_CALIBRATE`.
     """
     if calibrate is False:
         return None
     held_out = dataset.val
     if held_out is None or not len(held_out):
-        names = picture_names(dataset.train)
+        names = group_names(dataset.train)
         used = {names[item] for item in picked}
         unused = [item for item, name in enumerate(names) if name not in used]
         held_out = Subset(dataset.train, torch.tensor(unused)) if unused else None

@@ -197,6 +197,35 @@ def test_a_class_by_name_alone_is_said_to_let_other_images_through(named: list[s
     assert [("owl" in note, "green" in note) for note in told] == [(True, False)] * len(named)
 
 
+def test_a_name_takes_images_and_changes_no_other_prediction(photos: Path) -> None:
+    """Given at the fit or afterwards; what it costs is said both times."""
+    options: dict[str, Any] = {"method": "dear+", "review": False, "verbose": False}
+    predictor, images = Predictor(fit(photos, **options), "cpu"), sorted((photos / "test").rglob("*.png"))
+    plain, names = predictor.predict(images, 1), ["owl", "cyan"]
+    grown = fit(photos, add_classes=names, **options)
+    assert grown.training.named == (*names,)
+    cost = grown.training.name_cost
+    assert cost is not None
+    assert cost.images == predictor.bundle.training.train_images
+    assert f"{cost.found:.1%} of its images" in grown.verdict
+    with pytest.warns(UserWarning, match="owl, cyan are known by their names alone"):
+        later = predictor.predict(images, 1, [*predictor.classes, *names])
+    for predictions in (Predictor(grown, "cpu").predict(images, 1), later):
+        changed = [
+            after.best.name
+            for before, after in zip(plain, predictions, strict=True)
+            if after.best.name != before.best.name
+        ]
+        assert {*changed} <= {*names}
+        logits = [
+            (before.best.logit, after.best.logit)
+            for before, after in zip(plain, predictions, strict=True)
+            if after.best.name == before.best.name
+        ]
+        for before, after in logits:
+            assert after == pytest.approx(before, rel=1e-4, abs=1e-4)
+
+
 def test_notes_of_a_fit_are_warnings_that_filters_silence(photos: Path, capfd: pytest.CaptureFixture) -> None:
     (photos / "train" / "owl").mkdir()
     with pytest.warns(UserWarning, match="owl"):
