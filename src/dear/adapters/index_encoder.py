@@ -25,7 +25,7 @@ class BundleEncoder:
 
     def __init__(self, predictor: Predictor) -> None:
         self.predictor = predictor
-        self.left_out: tuple[str, ...] = predictor.unowned
+        self.left_out: tuple[str, ...] = predictor.without_heads
         self.features = tuple(name for name in predictor.features if name not in self.left_out)
         self.embed: int = predictor.encode_classes(predictor.classes).shape[1]
         self.preprocess = predictor.clip.preprocess

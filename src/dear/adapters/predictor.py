@@ -93,7 +93,7 @@ class Predictor:
     Attributes:
         classes: The classes it was fitted to, in label order.
         features: Names of the image features: "class", then the attributes.
-        unowned: Those features whose attribute owns no head, so that they are not about it.
+        without_heads: Those features whose attribute owns no head, so that they are not about it.
         refusal_threshold: The evidence below which an image is of no known class (`OutlierModel`).
     """
 
@@ -118,7 +118,7 @@ class Predictor:
         self.method = self.bundle.build(self.clip).requires_grad_(False)
         self.classes = self.bundle.classes
         self.features = tuple("class" if name == "cls" else name for name in self.method.features)
-        self.unowned = self.method.unowned
+        self.without_heads = self.method.without_heads
         self._vocabulary = Vocabulary.of(self.method, precision_for(self.clip, precision))
         self.require_finite(self._vocabulary.text)
         self._vocabularies = dict[tuple[str, ...], Vocabulary]()
@@ -352,8 +352,8 @@ class Predictor:
     def _evidence(self, parts: Sequence[float]) -> dict[str, float]:
         """The part of each feature by name; attributes that own no head are summed into one part."""
         by_name = dict(zip(self.features, parts, strict=True))
-        unowned = [by_name.pop(name) for name in self.unowned]
-        return by_name | ({UNOWNED: sum(unowned)} if unowned else {})
+        scores_without_heads = [by_name.pop(name) for name in self.without_heads]
+        return by_name | ({UNOWNED: sum(scores_without_heads)} if scores_without_heads else {})
 
     def vocabulary(self, classes: Sequence[str] | None = None) -> Vocabulary:
         """The classes by name, by default the bundle's; the last lists are cached.

@@ -19,7 +19,7 @@ from dear.backbone.preprocess import Preprocess
 from dear.backbone.prompts import describe_cut_prompts
 from dear.errors import warn
 
-AT_ONCE = 2**20
+VALUES_AT_ONCE = 2**20
 """Values that are hashed at a time."""
 
 Tokenizer = Callable[[Sequence[str]], Int[Tensor, "text token"]]
@@ -208,6 +208,6 @@ def tensors_hash(state: dict[str, Tensor]) -> str:
     for name in sorted(state):
         tensor = state[name].detach()
         digest.update(f"{name}{tuple(tensor.shape)}".encode())
-        for values in tensor.reshape(-1).split(AT_ONCE):  # bytes take four times the memory as float32
+        for values in tensor.reshape(-1).split(VALUES_AT_ONCE):  # bytes take four times the memory as float32
             digest.update(values.to("cpu", torch.float32).numpy())
     return digest.hexdigest()

@@ -14,7 +14,7 @@ from dear.data.image_check import SAME, thumbnail
 ALIKE = 0.75
 """Cosine of image features from which the nearest picture is looked at. Photographs of lite that were resized
 to 60% have at least 0.78."""
-AT_ONCE = 1024
+ROWS_AT_ONCE = 1024
 LOOSE, ROUNDING = 0.2, 1e-6
 """The share of nearest neighbors that may be too far from each other for a group of a new class."""
 
@@ -31,7 +31,7 @@ def find_twins(
     image features; ``load`` gives the picture of an item.
     """
     pairs = set[tuple[int, int]]()
-    for rows in torch.arange(len(features)).split(AT_ONCE):
+    for rows in torch.arange(len(features)).split(ROWS_AT_ONCE):
         cosines = features[rows] @ features.T
         cosines[groups[rows, None] == groups] = -1
         best = cosines.max(dim=1)

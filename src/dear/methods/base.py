@@ -75,7 +75,7 @@ class Method(nn.Module):
         image_from, text_from: The layer, counted from 1, at which its span begins in each tower; depth + 1,
             the default, if it changes none.
         features: Names of the image features used for scores, "cls" first.
-        unowned: Names of the features for attributes that no attention head carries.
+        without_heads: Names of the features for attributes that no attention head carries.
         layout: Positions of its learned tokens in the image tower.
         open_vocabulary: Whether it can score classes other than the first ones set; if not, they are
             refused. If no settings allow them, its declaration says so too.
@@ -100,7 +100,7 @@ class Method(nn.Module):
     image_from: int
     text_from: int
     features: tuple[str, ...] = ("cls",)
-    unowned: tuple[str, ...] = ()
+    without_heads: tuple[str, ...] = ()
     layout: TokenLayout = TokenLayout()
     open_vocabulary: bool = True
     novel_decoupled: ClassVar[bool] = False

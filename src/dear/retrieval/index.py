@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 FILE, VERSION = "index.sqlite", 2
 OF_MODEL = ("identity", "features", "embed", "folder", "means")
 """Facts that no build of an index changes."""
-AT_ONCE = 2**21  # numbers of rows in float32 that are compared at a time: 4,096 rows of 512
+VALUES_AT_ONCE = 2**21  # numbers of rows in float32 that are compared at a time: 4,096 rows of 512
 TOLERANCE = 0.05  # for the length of a stored float16 unit vector
 COPIES = 1000  # files that a hit names beside its first
 EXPORTED_AT_ONCE = 4096  # files
@@ -98,7 +98,7 @@ class Snapshot:
 
     def _map_rows(self, feature: str, work: Callable[[Tensor], Tensor]) -> Float[Tensor, "row"]:
         """A number for each row, from its float32 values: some rows at a time, which may be overwritten."""
-        results, at_once = torch.empty(self.rows), max(1, AT_ONCE // self.metadata["embed"])
+        results, at_once = torch.empty(self.rows), max(1, VALUES_AT_ONCE // self.metadata["embed"])
         buffer = torch.empty(min(at_once, self.rows), self.metadata["embed"])
         for start in range(0, self.rows, at_once):
             stored = torch.from_numpy(self.vectors[feature][start : start + at_once])

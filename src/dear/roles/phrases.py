@@ -27,7 +27,7 @@ from dear.world.names import packaged_json
 from dear.world.render import GLYPHS
 
 GENERAL, WORLD = "general", "world"
-AT_ONCE = 128
+PHRASES_AT_ONCE = 128
 """Texts that are embedded together."""
 STORED = Path(str(files("dear.roles").joinpath("pool_embeddings.safetensors")))
 
@@ -190,4 +190,4 @@ def embed_sentences(texts: Sequence[str]) -> Float[Tensor, "text width"]:
             f"embedding phrases needs a sentence encoder: {installation('roles')}."
         ) from error
     ids = encoder.tokenizer([*texts])
-    return torch.cat([encoder.sentences(part) for part in ids.split(AT_ONCE)])
+    return torch.cat([encoder.sentences(part) for part in ids.split(PHRASES_AT_ONCE)])

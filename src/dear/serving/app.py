@@ -37,7 +37,7 @@ ABOUT = (
     "Every POST takes an image as its body, or as the field image of a form; /api/batch several in a form."
 )
 BUG = "internal server error, see the server's log; other requests may succeed."
-AT_ONCE = 4  # images of a request that are under way at a time, so that others wait little
+IMAGES_AT_ONCE = 4  # images of a request that are under way at a time, so that others wait little
 IMAGE: dict[str, Any] = {"type": "string", "format": "binary"}
 IMAGES: dict[str, Any] = {"type": "array", "items": IMAGE}
 
@@ -139,7 +139,7 @@ def create_app(
         if len(sent.images) > limits.images:
             raise Refused(413, "too-large", f"the form has more than {limits.images} images, the limit.")
         vocabulary = await service.vocabulary(split_words(classes or sent.classes))
-        lanes = asyncio.Semaphore(AT_ONCE)
+        lanes = asyncio.Semaphore(IMAGES_AT_ONCE)
 
         async def answer(image: bytes) -> dict[str, Any]:
             async with lanes:
@@ -230,7 +230,7 @@ def describe(service: Service) -> dict[str, Any]:
         "examples": [*map(without_surrogates, service.examples)],
         "classes": predictor.classes,
         "features": predictor.features,
-        "attributes": [name for name in method.layout.tokens_by_name if name not in method.unowned],
+        "attributes": [name for name in method.layout.tokens_by_name if name not in method.without_heads],
         "roles": bundle.roles is not None,
         "layers": image.depth if has_heads else 0,
         "heads": image.heads if has_heads else 0,

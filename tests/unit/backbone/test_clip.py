@@ -31,7 +31,7 @@ KINDS = [
 def test_the_hash_is_that_of_whole_tensors(
     kind: torch.dtype, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dear.backbone.clip.AT_ONCE", at_once)
+    monkeypatch.setattr("dear.backbone.clip.VALUES_AT_ONCE", at_once)
     drawn = (
         300 * torch.randn(3, 5, 7, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     ).abs()

@@ -88,7 +88,7 @@ def test_readouts_are_contributions_by_share(small_clip: Clip) -> None:
     torch.testing.assert_close(frozen, embedding / length, rtol=0, atol=1e-5)
     torch.testing.assert_close(groups[:, 0], color / length, rtol=0, atol=1e-5)
     assert not groups[:, 2].any()
-    assert method.unowned == ("texture",)
+    assert method.without_heads == ("texture",)
 
 
 def test_a_table_without_shares_counts_core_heads(small_clip: Clip) -> None:

@@ -341,7 +341,7 @@ def test_images_are_computed_in_any_parts(labels: Sequence[int], monkeypatch: py
     groups = 0.3 * drawn(len(given), VIEWS, 2, EMBED) + views()[: len(given)].unsqueeze(2)
     fits = []
     for at_once in (1, 3 * classes, 10**6):
-        monkeypatch.setattr(solvers, "AT_ONCE", at_once)
+        monkeypatch.setattr(solvers, "SCORES_AT_ONCE", at_once)
         fits.append(whole(groups, views(2)[: len(given)], given, classes=classes))
     for found in fits[:2]:
         for name in ("correction", "strengths", "parts"):

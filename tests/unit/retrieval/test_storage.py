@@ -72,7 +72,7 @@ def by_loops(
 def test_a_search_is_exact(
     tmp_path: Path, weights: dict[str, float], rows_at_once: int, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(index_module, "AT_ONCE", rows_at_once * EMBED + 3)
+    monkeypatch.setattr(index_module, "VALUES_AT_ONCE", rows_at_once * EMBED + 3)
     rows, queries = drawn()
     hits = index_of(tmp_path, rows).query(queries, weights, count=count)
     expected = by_loops(rows, queries, weights)[:count]

@@ -13,7 +13,7 @@ from dear.data.images.photos import HASH_BYTES, in_parallel
 FILE = "image-hashes.sqlite"
 SETTLED = 2 * 10**9
 """Nanoseconds after which a file that changes again has another time; that of FAT is the coarsest."""
-AT_ONCE = 500  # of SQLite's variables
+VARIABLES_AT_ONCE = 500  # of SQLite's variables
 
 Stamp = bytes
 """What says that a file is the same as before: a hash of its path, size, times and inode."""
@@ -59,8 +59,8 @@ def _recall(file: Path, stamps: Sequence[Stamp]) -> dict[Stamp, bytes]:
     known = dict[Stamp, bytes]()
     if file.is_file():
         with suppress(sqlite3.Error), closing(sqlite3.connect(file)) as database:
-            for start in range(0, len(stamps), AT_ONCE):
-                part = stamps[start : start + AT_ONCE]
+            for start in range(0, len(stamps), VARIABLES_AT_ONCE):
+                part = stamps[start : start + VARIABLES_AT_ONCE]
                 marks = ",".join("?" * len(part))
                 known |= database.execute(f"SELECT * FROM hashes WHERE stamp IN ({marks})", part).fetchall()
     return known

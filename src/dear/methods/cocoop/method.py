@@ -14,7 +14,7 @@ from dear.methods.cocoop import CoCoOpSettings
 from dear.methods.context import ContextPrompts, context_prompts, initial_context
 from dear.methods.shared import two_layers
 
-AT_ONCE = 256
+PROMPTS_AT_ONCE = 256
 """Prompts (pairs of an image and a class) that are encoded at once, unless training asks for fewer."""
 
 
@@ -56,9 +56,9 @@ class CoCoOp(Method):
         classes, features = len(self.classnames), image[0]
         contexts = self.context + self.meta_net(features).unsqueeze(1)
         rows = torch.arange(len(features) * classes, device=features.device)
-        scores, size = [], self.text_chunk or AT_ONCE
+        scores, size = [], self.text_chunk or PROMPTS_AT_ONCE
         if not torch.is_grad_enabled():
-            size = min(AT_ONCE, self.clip.text.prompts_at_once(self.prompts_of_classes.length))
+            size = min(PROMPTS_AT_ONCE, self.clip.text.prompts_at_once(self.prompts_of_classes.length))
         for chunk in rows.split(size):
             of_image, of_class = chunk // classes, chunk % classes
             if torch.is_grad_enabled() and len(chunk) < len(rows):

@@ -105,7 +105,7 @@ class Dear(Method):
         self.image_from = span_start(clip.image.depth, s.first)
         self.text_from = span_start(clip.text.depth, s.first)
         owned = {head.attribute for head in roles.heads if head.layer >= self.image_from}
-        self.unowned = tuple(name for name in roles.attributes if name not in owned)
+        self.without_heads = tuple(name for name in roles.attributes if name not in owned)
         later = clip.image.depth - self.image_from  # layers at which attribute tokens are anchored
         self.beta = s.beta if s.beta_last is None else ramp(s.beta, s.beta_last, later)
         self._draw_parameters(generator)

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-AT_ONCE = 256
+IMAGES_AT_ONCE = 256
 """Images that are left out together, each on its own."""
 SHRINKAGES = (0.02, 0.05, 0.1, 0.2, 0.3, 0.45, 0.6, 0.8)
 """What the shrinkage is chosen from."""
@@ -101,7 +101,7 @@ class Gaussians:
             return shrinkage  # the largest
         in_order = can_leave[self.views[can_leave, 0, 0].argsort(stable=True)]  # whatever their order was
         squares, determinants = list[Tensor](), list[Tensor]()
-        for items in in_order[:: math.ceil(len(in_order) / ENOUGH_IMAGES)].split(AT_ONCE):
+        for items in in_order[:: math.ceil(len(in_order) / ENOUGH_IMAGES)].split(IMAGES_AT_ONCE):
             rest = self._leave_out(items)
             images, means = self._group_counts[self._groups[items]], self._group_means[self._groups[items]]
             without = _take_out(means @ self._basis, images, rest.views.mean(dim=1))
@@ -124,7 +124,7 @@ class Gaussians:
         """
         parts = [
             self._left_out(items, known)
-            for items in torch.arange(len(self.labels), device=self.labels.device).split(AT_ONCE)
+            for items in torch.arange(len(self.labels), device=self.labels.device).split(IMAGES_AT_ONCE)
         ]
         return Distances(*map(torch.cat, zip(*parts, strict=True)))
 

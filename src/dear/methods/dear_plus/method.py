@@ -40,7 +40,7 @@ from dear.roles.table import HeadRole, RoleTable
 WHOLE = "image"
 """The attribute in place of those of a role table: the whole embedding."""
 
-AT_ONCE = 2**24
+VALUES_AT_ONCE = 2**24
 """Values of the means of classes that are scored together."""
 
 SAVED = ("rest", "centre", "whitening", "freedom", "parts", "threshold")
@@ -148,7 +148,7 @@ class DearPlus(Method):
             attributes = roles.attributes
             self.image_from = span_start(clip.image.depth, s.first)
             shares = role_shares(roles, range(self.image_from, clip.image.depth + 1), clip.image.heads)
-            self.unowned = tuple(compress(attributes, (shares.sum(dim=(0, 1)) == 0).tolist()))
+            self.without_heads = tuple(compress(attributes, (shares.sum(dim=(0, 1)) == 0).tolist()))
             self.register_buffer("shares", shares.to(like), persistent=False)
             self.readout_key = f"readouts from {self.image_from} by {shares.tolist()}"
         self.features, count = ("cls", *attributes), len(attributes)
@@ -282,7 +282,9 @@ class DearPlus(Method):
             factors: Tensor = projected - squares / 2 - typical.unsqueeze(-1) / 2
             return factors
 
-        parts = [of_classes(means[rows]) for rows in self.row.split(max(1, AT_ONCE // means[0].numel()))]
+        parts = [
+            of_classes(means[rows]) for rows in self.row.split(max(1, VALUES_AT_ONCE // means[0].numel()))
+        ]
         return (parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)) * self.with_evidence
 
     @torch.no_grad()
@@ -309,7 +311,7 @@ class DearPlus(Method):
 
     @property
     def _carried(self) -> list[bool]:
-        return [name not in self.unowned for name in self.features[1:]]
+        return [name not in self.without_heads for name in self.features[1:]]
 
     def _examples(
         self, images: TrainingImages

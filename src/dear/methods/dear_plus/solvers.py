@@ -16,7 +16,7 @@ ENOUGH = 1e-8
 """Largest derivative of a mean loss at which a solution is taken."""
 CLOSE = 1e-3
 """Share of the correction by which it may miss the minimum without a warning."""
-AT_ONCE = 2**17
+SCORES_AT_ONCE = 2**17
 """Scores that are computed together: the numbers of more images leave the processor's cache."""
 
 Terms = Callable[[Int[Tensor, "row"]], Float[Tensor, "term row class"]]
@@ -33,7 +33,7 @@ def fit_correction(
     """The linear map M that minimises the mean cross-entropy of (f + f M) t over the classes, plus
     penalty / 2 |M|^2, from zero by L-BFGS. ``text`` is times 1 / tau. Warns if it stops far from the minimum.
     """
-    rows = max(1, AT_ONCE // len(text))
+    rows = max(1, SCORES_AT_ONCE // len(text))
     batches = [*zip(features.split(rows), labels.split(rows), strict=True)]
     change = features.new_zeros(features.shape[1], features.shape[1]).requires_grad_()
 
@@ -134,5 +134,5 @@ def in_batches(
     """The terms of all images, of a few rows at a time."""
     if items:
         classes = terms(torch.arange(1, device=device)).shape[2]
-        for rows in torch.arange(items, device=device).split(max(1, AT_ONCE // classes)):
+        for rows in torch.arange(items, device=device).split(max(1, SCORES_AT_ONCE // classes)):
             yield rows, terms(rows)
