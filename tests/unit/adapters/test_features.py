@@ -85,9 +85,10 @@ def require_same(bundle: Bundle, other: Bundle, photos: Path) -> None:
     assert abs(first - second).max() < 1e-5
     assert bundle.scores is not None
     assert other.scores is not None
-    exact = {"log_loss": 0.0, "calibration_error": 0.0}
+    exact = {"log_loss": 0.0, "calibration_error": 0.0, "confidence": 0.0}
     assert replace(bundle.scores, **exact) == replace(other.scores, **exact)
     assert bundle.scores.log_loss == pytest.approx(other.scores.log_loss, rel=1e-4)
+    assert bundle.scores.confidence == pytest.approx(other.scores.confidence, abs=1e-5)
     assert bundle.temperature == pytest.approx(other.temperature, rel=1e-4)
     assert bundle.image_hashes == other.image_hashes
     issues = [[replace(issue, probability=None) for issue in each.review or ()] for each in (bundle, other)]
