@@ -22,7 +22,6 @@ from dear.adapters.prepare import (
     add_named,
     check_run,
     default_backbone,
-    names_of_bundle,
     prepare_data,
     read_data,
     resolve_backbone,
@@ -32,9 +31,9 @@ from dear.adapters.prepare import (
 from dear.adapters.results import refuse_to_overwrite_labels
 from dear.adapters.review import review_images, write_review
 from dear.adapters.scoring import calibrate_bundle, calibrate_by_left_out, evaluate_images, measure_left_out
-from dear.backbone.choice import BackboneName, backbone_or_default
 from dear.backbone.clip import Clip
-from dear.backbone.load import find_weights
+from dear.backbone.loading.load import find_weights
+from dear.backbone.names import BackboneName, backbone_or_default
 from dear.curation.issues import REFUSED_SHARE, REVIEW_CSV
 from dear.curation.outliers import fit_outlier_model
 from dear.curation.unlabelled import add_unlabelled, read_unlabelled, require_taken
@@ -115,8 +114,8 @@ def fit(
         review: Look for wrong labels and for pictures that are there twice (`Bundle.review`).
         refuse: Share of images of the classes that may be refused as of none of them; 0 for no such answer.
         continue_from: Folder of an earlier bundle: images that it was made of are not encoded again, and its
-            backbone and its names of folders or labels are the defaults. The bundle makes the predictions of
-            a fit with these and without it; on a CPU its probabilities differ by less than 1e-5.
+            backbone is the default. The bundle makes the predictions of a fit without it; on a CPU its
+            probabilities differ by less than 1e-5.
         overwrite: Replace a bundle in ``out``.
         progress: Called with (step, done, of); if None, a terminal shows bars with the remaining time.
         verbose: Print `Bundle.verdict`. Notes on the data are UserWarnings, which filters of Python's own
@@ -148,8 +147,7 @@ def fit(
     with ExitStack() as stack:
         report = progress if progress is not None else stack.enter_context(Steps())
         with held_notes():
-            source = read_data(data, dataset, shots, names_of_bundle(continue_from)).require_single_labels()
-            source = add_named(source, add_classes)
+            source = add_named(read_data(data, dataset, shots).require_single_labels(), add_classes)
             images = prepare_data(source, setup, shots, seed, calibrate, select)
             if unlabelled is not None:
                 require_taken(setup.method)

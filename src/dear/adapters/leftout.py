@@ -157,8 +157,9 @@ class LeftOut:
                     rows = (~seen & ~without[self.images.labels.cpu()]).nonzero().flatten()
                     few = _select(images, rows)
                     method.before_training(few)
-                    if self.unlabelled is not None and method.takes_unlabelled:
-                        method.add_unlabelled(few, self._read(trial, self.unlabelled))
+                    learn = getattr(method, "add_unlabelled", None)
+                    if self.unlabelled is not None and learn is not None:
+                        learn(few, self._read(trial, self.unlabelled))
                 yield without, left_out, _compute_scores(method, images, self._first[left_out])
 
     def _closed_form(self, trial: Trial, absent: Sequence[Bool[Tensor, "class"]]) -> Iterator[Part]:

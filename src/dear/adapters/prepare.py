@@ -2,7 +2,7 @@
 the settings. `fit` and `review_data` begin with it.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,8 @@ from dear.adapters.bundle import distinct
 from dear.adapters.bundle_config import read_config
 from dear.adapters.facts import FEWEST_TO_CALIBRATE, TrainingFacts
 from dear.adapters.scoring import unseen
-from dear.backbone.choice import BackboneName, backbone_or_default, warn_of_toy
 from dear.backbone.clip import Clip, fill
+from dear.backbone.names import BackboneName, backbone_or_default, warn_of_toy
 from dear.data.dataset import Dataset, Images, fingerprint
 from dear.data.fewshot import Subset, draw_few, uneven
 from dear.data.images.photos import image_hashes, picture_names
@@ -26,7 +26,6 @@ from dear.evaluation.protocols.few_shot import FewShot
 from dear.evaluation.resolve import MethodSetup, ResolvedRun, Select
 from dear.evaluation.session import Session
 from dear.evaluation.trial import check_prompts, find_longest_name
-from dear.methods.registry import method_class
 from dear.progress import Progress
 from dear.reading.files import expanded
 from dear.roles.discover import DISCOVER, discover_at_hand
@@ -55,19 +54,15 @@ class FitImages:
     unlabelled: Images | None = None
 
 
-def read_data(
-    data: Any, settings: DataSettings | None, shots: int | None, names: Mapping[str, str] | None = None
-) -> Dataset:
+def read_data(data: Any, settings: DataSettings | None, shots: int | None) -> Dataset:
     """Read the data set. Unreadable images are skipped, unless the settings say otherwise, and a split that
-    is made here leaves as many images to train on as there are shots. ``names`` are as in `load_dataset`.
+    is made here leaves as many images to train on as there are shots.
     """
     if shots is not None and shots < 1:
         raise SettingsError(f"shots is {shots}: it must be at least 1; omit it to use all images.")
     settings = (settings or DataSettings()).skip_broken()
     settings = replace(settings, least_train=max(settings.least_train, shots or 1))
-    dataset = (
-        data if isinstance(data, Dataset) else load_dataset(data, settings, names=names)
-    ).require_names()
+    dataset = (data if isinstance(data, Dataset) else load_dataset(data, settings)).require_names()
     distinct(dataset.classnames, dataset.name)
     if len(dataset.classnames) == 1:
         warn(f"{dataset.name}: it has a single class, so every image will be {dataset.classnames[0]!r}")
@@ -101,9 +96,7 @@ def prepare_data(
     picked = draw_few(dataset, of_each, seed)[0].indices if declared.trains else ()
     labels = dataset.train.labels[[*picked]].tolist()
     if shots is None and picked and (warning := uneven(labels, dataset.classnames)):
-        repeats = method_class(setup.method).counts_copies and not dataset.balance
-        hint = ": --dataset.balance repeats the images of the smaller ones" if repeats else ""
-        warn(f"{dataset.name}: {warning}{hint}")
+        warn(f"{dataset.name}: {warning}")
     trained_on = range(len(dataset.train)) if declared.unlabelled else picked
     calibration = calibration_images(dataset, trained_on, calibrate)
     trained = Subset(dataset.train, torch.tensor([*trained_on], dtype=torch.int64))
@@ -150,12 +143,6 @@ def default_backbone(
     backbone = {} if folder is None else read_config(expanded(folder))["backbone"]
     given = model is not None or pretrained is not None
     return (model, pretrained) if given else (backbone.get("model"), backbone.get("pretrained"))
-
-
-def names_of_bundle(folder: Path | str | None) -> dict[str, str]:
-    """The names of the classes of the bundle in a folder by their folders or labels. Raises BundleError."""
-    config = {} if folder is None else read_config(expanded(folder))
-    return dict(zip(config.get("keys", ()), config.get("classes", ()), strict=False))
 
 
 def resolve_backbone(

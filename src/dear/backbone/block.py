@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from dear.backbone.attention import Attend, PackedSequences, Rotation, attend
 from dear.backbone.casts import CastLinear, CastOnce
 from dear.backbone.change import Projection, frozen_projection
-from dear.backbone.openclip import BLOCK_CLASS, EVA_BLOCK_CLASS, EVA_POST_NORM_BLOCK_CLASS, is_instance
-from dear.backbone.plain import PlainBlock
+from dear.backbone.openclip import EVA_BLOCK_CLASS, EVA_POST_NORM_BLOCK_CLASS, is_instance
 
 
 class Block(nn.Module):
@@ -22,7 +21,7 @@ class Block(nn.Module):
     block, but joins the projections of a source that has three.
 
     Source: open_clip ``ResidualAttentionBlock``; timm ``Block``, ``EvaBlock``, ``EvaBlockPostNorm``.
-    :mod:`dear.backbone.convert` refuses blocks that differ from these.
+    :mod:`dear.backbone.loading.convert` refuses blocks that differ from these.
 
     Attributes:
         in_proj_weight, in_proj_bias: the projection to queries, keys and values, in that order.
@@ -39,9 +38,9 @@ class Block(nn.Module):
     def __init__(self, source: Any) -> None:
         super().__init__()
         attention, identity = source.attn, nn.Identity()
-        plain = isinstance(source, PlainBlock) or is_instance(source, BLOCK_CLASS)
+        is_timm = hasattr(source, "norm1")
         self.heads: int = attention.num_heads
-        if plain:
+        if not is_timm:
             self.ln_1, self.ln_2, self.ls_1, self.ls_2 = source.ln_1, source.ln_2, source.ls_1, source.ls_2
             self.in_proj_weight, self.in_proj_bias = attention.in_proj_weight, attention.in_proj_bias
         else:
@@ -53,11 +52,11 @@ class Block(nn.Module):
             else:
                 self.ls_1, self.ls_2 = source.ls1, source.ls2
             self.in_proj_weight, self.in_proj_bias = _joint_projection(attention)
-        self.out_proj = attention.out_proj if plain else attention.proj
+        self.out_proj = attention.proj if is_timm else attention.out_proj
         self.mlp = source.mlp
-        self.ln_inner = identity if plain else attention.norm
-        self.ln_query = identity if plain else attention.q_norm
-        self.ln_key = identity if plain else attention.k_norm
+        self.ln_inner = attention.norm if is_timm else identity
+        self.ln_query = attention.q_norm if is_timm else identity
+        self.ln_key = attention.k_norm if is_timm else identity
         self.attend: Attend = attend
         self.cast_once = CastOnce()
         for part in (self.out_proj, self.mlp):

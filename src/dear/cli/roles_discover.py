@@ -87,7 +87,7 @@ def command_discover(
         contributions: File to write each image's contributions to (.npy, float32).
         spans: File to write the phrases of each head to, in TEXTSPAN's public text format.
     """
-    from dear.backbone.choice import TINY
+    from dear.backbone.names import TINY
     from dear.data.names import check_name
 
     backbone.check()

@@ -1,7 +1,7 @@
 """Load a data set by name or path: find its kind, read it, check its files."""
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -40,31 +40,28 @@ from dear.errors import DataError, plural, warn, without_surrogates
 from dear.reading.files import expanded, is_passed_over
 
 
-def load_dataset(
-    name_or_path: Any, settings: DataSettings | None = None, *, names: Mapping[str, str] | None = None
-) -> Dataset:
+def load_dataset(name_or_path: Any, settings: DataSettings | None = None) -> Dataset:
     """Load a task of the Attribute World, a benchmark, a folder of images, a CSV or JSONL file, a zip, or a
     Hugging Face data set ("hf:NAME"); of a list of these the later ones are added to the first. Objects are
     taken too: (images, labels), where images are paths, Pillow
     images, arrays, tensors or bytes; a data frame with columns path and label; a data set of the library
-    datasets; torchvision's ImageFolder. ``names`` are those of classes by their folders or labels, as an
-    earlier bundle has them; a file of names in the settings counts before them.
+    datasets; torchvision's ImageFolder.
 
     Remarks for the user are in the data set's notes and are also issued as warnings. Raises UnknownNameError
     for an unknown name, DataError for a path that does not exist or whose content is invalid.
     """
     settings, tasks = settings or DataSettings(), task_names()
     if is_several(name_or_path):
-        return photographs(read_listing([*map(str, name_or_path)], settings, names=names), settings)
+        return photographs(read_listing([*map(str, name_or_path)], settings), settings)
     if not isinstance(name_or_path, str | Path):
         listing, read = read_object(name_or_path, settings)
-        return photographs(_named([listing], settings, names), settings, read)
+        return photographs(_named([listing], settings), settings, read)
     name_or_path = str(name_or_path)
     if name_or_path in tasks:
         task = load_task(name_or_path)
         facts = task.name, task.title, task.classnames, settings.templates() or (task.template,)
         return assemble(*facts, task.train, task.val, task.test, settings, world=True)
-    return photographs(read_listing(name_or_path, settings, other_names=tasks, names=names), settings)
+    return photographs(read_listing(name_or_path, settings, other_names=tasks), settings)
 
 
 def is_several(data: Any) -> bool:
@@ -106,31 +103,23 @@ def load_images(name_or_path: str, settings: DataSettings | None = None) -> Data
 
 
 def read_listing(
-    sources: str | Sequence[str],
+    names: str | Sequence[str],
     settings: DataSettings,
     *,
     other_names: Iterable[str] = (),
-    names: Mapping[str, str] | None = None,
     report: Report = refuse,
 ) -> Listing:
     """Read the lists of a benchmark (by name), a folder, a CSV or JSONL file, or a zip; no image is opened.
-    Of several the later ones are added to the first. ``names`` are as in `load_dataset`.
+    Of several the later ones are added to the first.
 
     Raises UnknownNameError for any other name (its message lists `other_names` too), DataError for invalid
     content. Faults passed to ``report`` are skipped if it returns.
     """
-    sources = [sources] if isinstance(sources, str) else sources
-    listings = [_read(source, settings, other_names, report) for source in sources]
-    return _named(listings, settings, names, report=report)
+    names = [names] if isinstance(names, str) else names
+    return _named([_read(name, settings, other_names, report) for name in names], settings, report=report)
 
 
-def _named(
-    listings: Sequence[Listing],
-    settings: DataSettings,
-    names: Mapping[str, str] | None = None,
-    *,
-    report: Report = refuse,
-) -> Listing:
+def _named(listings: Sequence[Listing], settings: DataSettings, *, report: Report = refuse) -> Listing:
     """One listing with the names and templates of the settings, its splits and class names checked."""
     for number, listing in enumerate(listings := [*listings]):
         require_apart(listing, report)
@@ -138,8 +127,7 @@ def _named(
         # A benchmark's settings and results are not for other data that bears its name.
         own = "own-" if not listing.benchmark and find_benchmark(name) else ""
         listings[number] = replace(listing, name=f"{own}{name}")
-    file = settings.classnames and expanded(settings.classnames)
-    listings = name_classes(listings, file, report, known=names or {})
+    listings = name_classes(listings, settings.classnames and expanded(settings.classnames), report)
     listing = listings[0] if len(listings) == 1 else join_listings(listings)
     templates = settings.templates()
     return listing if templates is None else replace(listing, templates=templates)

@@ -91,7 +91,6 @@ class Method(nn.Module):
         counts_copies: Whether repeated images count more; if not, ``before_training`` gets each picture once.
         cheap: Whether `fit` may choose it and leave images out of it: unless settings say otherwise,
             ``before_training`` does everything, in seconds once features are known, again if called again.
-        takes_unlabelled: Whether it can learn from images without labels beside its own (`add_unlabelled`).
     """
 
     name: ClassVar[str]
@@ -112,7 +111,6 @@ class Method(nn.Module):
     text_chunk: int = 0
     counts_copies: ClassVar[bool] = True
     cheap: ClassVar[bool] = False
-    takes_unlabelled: ClassVar[bool] = False
 
     clip: Clip
     frozen_text: TextFeatures
@@ -211,7 +209,9 @@ class Method(nn.Module):
         return tower.span(before, tower.depth, read=_class_token(tokens))
 
     def image_block(self, layer: int) -> Block:
-        """The image tower's block at a layer, from 1: the frozen CLIP's unless the method trains one."""
+        """The block that the method runs as a layer of the image tower, counted from 1: the frozen CLIP's, if
+        the method does not train its own.
+        """
         return self.clip.image.block(layer)
 
     @torch.no_grad()
@@ -325,12 +325,6 @@ class Method(nn.Module):
         of even place in `order_by_name` had no images, as if those of odd place had none, and with all.
         """
         raise NotImplementedError(f"{type(self).__name__} is fitted again to leave images out")
-
-    def add_unlabelled(self, images: TrainingImages, others: TrainingImages) -> dict[str, float]:
-        """Called after ``before_training`` on ``images`` if it ``takes_unlabelled``: learns from the test
-        views of ``others`` too if left-out images gain, and returns fields of `UnlabelledGain`.
-        """
-        raise NotImplementedError(f"{type(self).__name__} learns from labelled images alone")
 
     def batches(
         self, labels: Int[Tensor, "item"], size: int, draw: torch.Generator

@@ -9,14 +9,13 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from dear.backbone import tiny
 from dear.backbone.change import Injection
 from dear.backbone.clip import Clip
-from dear.backbone.convert import to_towers
 from dear.backbone.features_only import FeaturesOnlyTextTower, FeaturesOnlyVisionTower
-from dear.backbone.load import build_from
+from dear.backbone.loading.convert import to_clip, to_towers
+from dear.backbone.loading.open_clip_format import build_from, initial_weights_from
+from dear.backbone.loading.weights import load_weights
 from dear.backbone.precision import half
-from dear.backbone.weights import load_weights
 from dear.errors import WeightsError
 from tests.views import usual_view
 
@@ -42,7 +41,7 @@ COCA = {
 
 def network_of(config: dict[str, Any], seed: int = 3) -> Any:
     """A network with no weight, and no statistic of batch normalisation, at its default."""
-    with tiny.initial_weights_from(seed):
+    with initial_weights_from(seed):
         network = build_from("small", copy.deepcopy(config))
     draw = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -55,7 +54,7 @@ def network_of(config: dict[str, Any], seed: int = 3) -> Any:
 def clip_of(network: nn.Module) -> Clip:
     tokenizer = open_clip.SimpleTokenizer(context_length=11)
     view = usual_view(network, (0.1, 0.2, 0.3), (0.5, 0.6, 0.7))
-    return Clip(network, tokenizer, name="small", pretrained="x", preprocess=view)
+    return to_clip(network, tokenizer, name="small", pretrained="x", preprocess=view)
 
 
 def images(size: int, count: int = 3) -> torch.Tensor:

@@ -40,18 +40,14 @@ class UnclearNumbersError(DataError):
 
 
 def name_classes(
-    listings: Sequence[Listing],
-    file: Path | None,
-    report: Report = refuse,
-    *,
-    known: Mapping[str, str] | None = None,
+    listings: Sequence[Listing], file: Path | None, report: Report = refuse
 ) -> tuple[Listing, ...]:
     """The sources of a data set with the names of their classes, decided once over the classes of all, with
     notes at the first.
 
     A label has the name that the file, CoOp's list of ImageNet or its own spelling gives it; a label that is
-    itself such a name, as in tables that dear wrote, is that class. Without a file, names that are ``known``
-    from an earlier bundle count before spellings. Raises DataError for a class that the file does not name.
+    itself such a name, as in tables that dear wrote, is that class. Raises DataError for a class that the
+    file does not name.
     """
     first, *others = listings
     keys = [*dict.fromkeys(key for part in listings if not part.by_name for key in part.keys)]
@@ -59,13 +55,9 @@ def name_classes(
     if file is None:
         unnamed_parts = [part for part in listings if part.keys == part.classnames and not part.benchmark]
         own = {key for part in unnamed_parts for key in part.keys}
-        names = {**(known or {})}
-        usual, remarks = _usual_names([key for key in keys if key in own and key not in names])
-        if told := [(key, names[key]) for key in keys if key in names]:
-            notes.append(f"its classes are named as in the earlier bundle: {_describe_names(told)}")
-        notes, names = [*notes, *remarks], usual | names
-        if not known:
-            _require_named(listings)
+        names, remarks = _usual_names([key for key in keys if key in own])
+        notes += remarks
+        _require_named(listings)
     else:
         try:
             numbered = [part.keys for part in listings if part.numbered]
@@ -106,8 +98,7 @@ def _require_named(listings: Sequence[Listing]) -> None:
         if odd and keys and all(map(WHOLE.fullmatch, keys)):
             raise DataError(
                 f"{part.name} was written with names of classes, such as {odd[0]!r}, but the classes of the "
-                "data are numbers: give the --dataset.classnames of the classifier that it is from, or "
-                "--continue with its folder."
+                "data are numbers: give the --dataset.classnames of the classifier that it is from."
             )
 
 

@@ -96,7 +96,6 @@ class DearPlus(Method):
 
     name = "dear+"
     cheap = True
-    takes_unlabelled = True
     counts_copies = False  # left out one at a time, copies would see each other
     settings: DearPlusSettings
     cosine_scores = False
