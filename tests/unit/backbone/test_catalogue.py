@@ -3,7 +3,7 @@
 import pytest
 
 from dear.backbone.names import Access
-from tools.document import try_architecture
+from tools.generate_docs import try_architecture
 
 
 @pytest.mark.parametrize(
