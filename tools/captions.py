@@ -11,13 +11,13 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from dear.data.world.factors import FACTOR_NAMES, FACTORS, STYLES, bulk
+from dear.data.world.factors import FACTOR_NAMES, FACTORS, STYLES, packaged_json
 from dear.data.world.hashing import Stream
 from dear.data.world.render import GLYPHS
 from dear.data.world.scene import Scene
 from dear.roles.phrases import with_articles
 
-GRAMMAR = bulk("grammar")
+GRAMMAR = packaged_json("grammar")
 PLAIN_PROMPTS: Mapping[str, str] = MappingProxyType(GRAMMAR["plain_prompts"])
 MAX_WORDS = 20
 
@@ -174,6 +174,6 @@ def world_words() -> list[str]:
     texts += [*GRAMMAR["plain_prompts"].values(), *GRAMMAR["nouns"], *GRAMMAR["counts"].values()]
     for key in ("openings", "object_after", "adjectives_only", "count_tails", "glyph_tails"):
         texts += GRAMMAR[key]
-    for row in bulk("tasks")["tasks"]:
+    for row in packaged_json("tasks")["tasks"]:
         texts += [row.get("template", ""), row.get("pattern", "")]
     return sorted({word for text in texts for word in words_of(re.sub(r"\{\w*\}", " ", text))})

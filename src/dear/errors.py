@@ -111,7 +111,7 @@ class OutputError(DearError):
 
 
 INNER = frozenset([__name__.partition(".")[0], "torch", "contextlib", "jaxtyping", "sklearn"])
-"""Packages whose lines say nothing to who gets a warning: this one, and what calls it on a user's behalf."""
+"""Packages skipped when a warning looks for the user's line: this one, and what calls it for a user."""
 
 
 def warn(message: str) -> None:

@@ -151,7 +151,7 @@ class Clip(nn.Module):
         return (ids != empty[-1]).sum(dim=-1) - (empty != empty[-1]).sum()
 
     @cached_property
-    def room(self) -> int:
+    def max_words(self) -> int:
         """The most tokens of a text that are read, without the start and the end."""
         return int(self.words_in(["a " * self.text.context_length])[0])
 

@@ -80,7 +80,9 @@ def command_discover(
         phrases: Candidate phrases: general, world, or a file with one phrase per line. By default world for
             the tiny CLIP, else general.
         layers: Layers to analyse, counted from 1, such as 9-12. By default the last third of the tower.
-        rank: Dimensions of a head's contributions that are kept (the published r); at most its width + 1.
+        rank: Principal dimensions of a head's contributions that are used (the published r). A number above
+            what a head has is lowered to it: its width + 3 (+ 1 in the exact convention), with an attention
+            pool more.
         phrases_a_head: Phrases selected for each head. By default a third of its dimensions.
         images_a_head: How many of the images with the largest contribution along a head's first phrase the
             page shows, and as many with the smallest; 0 for none, at most 50. They are in the page only.

@@ -20,7 +20,7 @@ from safetensors import safe_open
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from dear.data.world.factors import FACTORS, STYLES, bulk
+from dear.data.world.factors import FACTORS, STYLES, packaged_json
 from dear.data.world.render import GLYPHS
 from dear.errors import DataError, SettingsError, WeightsError, first_line, installation
 from dear.reading.files import ReadingError, expanded, read_lines
@@ -80,7 +80,7 @@ def world_pool() -> Pool:
 
 
 def _world_rows() -> Iterable[tuple[str, Sequence[str], Sequence[str]]]:
-    grammar: dict[str, Any] = bulk("grammar")
+    grammar: dict[str, Any] = packaged_json("grammar")
     style = STYLES.words[0][0]
     for factor, patterns in grammar["single"].items():
         words = [word for words in FACTORS[factor].words for word in words]

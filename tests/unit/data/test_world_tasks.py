@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from dear.data.world.factors import bulk
+from dear.data.world.factors import packaged_json
 from dear.data.world.hashing import Stream
 from dear.data.world.scene import draw_scenes
 from dear.data.world.shifts import SHIFTS, shifted
@@ -102,7 +102,7 @@ def test_unknown_names():
 def test_adversarial_images_are_kept_and_checked(tmp_path):
     path = tmp_path / "adversarial.json"
     candidates = adversarial_candidates()
-    with pytest.raises(DataError, match=bulk("tasks")["adversarial_command"]):
+    with pytest.raises(DataError, match=packaged_json("tasks")["adversarial_command"]):
         adversarial_numbers(candidates, path)
     save_adversarial(candidates, [[1, 5], [203]], path)
     numbers = adversarial_numbers(candidates, path)

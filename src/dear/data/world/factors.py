@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from dear.data.world.names import bulk as bulk
+from dear.data.world.names import packaged_json as packaged_json
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Factor:
 
 
 def _factor(name: str) -> Factor:
-    rows = bulk("factors")[name]
+    rows = packaged_json("factors")[name]
     return Factor(name, tuple(row["name"] for row in rows), tuple(tuple(row["words"]) for row in rows))
 
 
@@ -50,7 +50,7 @@ def held_out_pairs() -> tuple[HeldOutPair, ...]:
     One pair in ten, spread evenly: no value loses more than two partners, so every value is learned.
     """
     pairs = []
-    for row in bulk("factors")["held_out"]:
+    for row in packaged_json("factors")["held_out"]:
         first, second = (FACTOR_NAMES.index(name) for name in row["factors"])
         grid = torch.cartesian_prod(torch.arange(SIZES[first]), torch.arange(SIZES[second]))
         held_out = _held_out(grid[:, 0], grid[:, 1], row["offset"])
@@ -61,7 +61,7 @@ def held_out_pairs() -> tuple[HeldOutPair, ...]:
 def is_held_out(factors: Int[Tensor, "*batch 5"]) -> Bool[Tensor, "*batch"]:
     """True where a combination contains a held-out pair (about 27% of all combinations do)."""
     held_out = torch.zeros(factors.shape[:-1], dtype=torch.bool, device=factors.device)
-    for row in bulk("factors")["held_out"]:
+    for row in packaged_json("factors")["held_out"]:
         first, second = (factors[..., FACTOR_NAMES.index(name)] for name in row["factors"])
         held_out |= _held_out(first, second, row["offset"])
     return held_out

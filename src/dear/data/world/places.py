@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from dear.data.world.factors import FACTORS, bulk
+from dear.data.world.factors import FACTORS, packaged_json
 from dear.data.world.hashing import Stream
 from dear.data.world.plate import wave
 
@@ -244,7 +244,7 @@ def background(
         rows = (which == number).nonzero()[:, 0]
         if len(rows):
             numbers = tuple(column[:, None, None] for column in layout[rows].unbind(1))
-            painting = Painting(x[None], y[None], numbers, 1 / x.shape[-1], bulk("places")[name])
+            painting = Painting(x[None], y[None], numbers, 1 / x.shape[-1], packaged_json("places")[name])
             _PAINTERS[name](painting)
             if painting.picture is not None:
                 picture[rows] = painting.picture

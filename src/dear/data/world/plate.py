@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int
 from PIL import Image, ImageDraw
 from torch import Tensor
 
-from dear.data.world.factors import FACTORS, bulk
+from dear.data.world.factors import FACTORS, packaged_json
 from dear.data.world.hashing import Stream
 
 EXTENT = 1.25
@@ -37,7 +37,7 @@ def drawn_mask(kind: str, value: int) -> Bool[Tensor, "row column"]:
     side = GRID * _FINE
     picture = Image.new("L", (side, side))
     pen = ImageDraw.Draw(picture)
-    for part in bulk("outlines")[kind][FACTORS[kind].values[value]]:
+    for part in packaged_json("outlines")[kind][FACTORS[kind].values[value]]:
         ink = 0 if part.get("cut") else 255
         if "line" in part:
             pen.line(

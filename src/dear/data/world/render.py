@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
-from dear.data.world.factors import FACTOR_NAMES, STYLES, bulk
+from dear.data.world.factors import FACTOR_NAMES, STYLES, packaged_json
 from dear.data.world.hashing import Stream
 from dear.data.world.places import background
 from dear.data.world.plate import distance, local_frame, texture
@@ -52,13 +52,13 @@ def _chunk(scene: Scene, size: int) -> UInt8[Tensor, "batch 3 size size"]:
 
 @cache
 def _colors(key: str, device: torch.device) -> Float[Tensor, "value 3"]:
-    return torch.tensor([row[key] for row in bulk("factors")["color"]], device=device)
+    return torch.tensor([row[key] for row in packaged_json("factors")["color"]], device=device)
 
 
 @cache
 def _light_colors(device: torch.device) -> Bool[Tensor, "value"]:
     """Which colors are light enough for a near-black icon."""
-    rows = (row["rgb"] for row in bulk("factors")["color"])
+    rows = (row["rgb"] for row in packaged_json("factors")["color"])
     light = [0.299 * red + 0.587 * green + 0.114 * blue > 0.45 for red, green, blue in rows]
     return torch.tensor(light, device=device)
 
@@ -128,7 +128,7 @@ def _with_copies(picture: Picture, scene: Scene, x: Tensor, y: Tensor) -> Pictur
 @cache
 def _font(device: torch.device) -> Float[Tensor, "texel"]:
     """The 5 x 7 letters and digits with a margin of one cell, flattened: glyph, row (9), column (7)."""
-    rows = [[[int(cell) for cell in row] for row in bulk("font")[glyph]] for glyph in GLYPHS]
+    rows = [[[int(cell) for cell in row] for row in packaged_json("font")[glyph]] for glyph in GLYPHS]
     return torch.nn.functional.pad(torch.tensor(rows, dtype=torch.float32), (1, 1, 1, 1)).flatten().to(device)
 
 

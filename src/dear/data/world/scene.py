@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from dear.data.world.factors import FACTOR_NAMES, SIZES, STYLES, bulk, held_out_pairs, is_held_out
+from dear.data.world.factors import FACTOR_NAMES, SIZES, STYLES, held_out_pairs, is_held_out, packaged_json
 from dear.data.world.hashing import Stream
 
 Combinations = Literal["all", "pretraining", "held-out"]
@@ -121,7 +121,7 @@ def draw_scenes(seed: int, index: Int[Tensor, "batch"], *, combinations: Combina
     uniform = stream.uniform
     plate_centre = stream.uniforms("plate centre", 2) * 0.06 + 0.47
     plate_size = uniform("plate size", 0.77, 0.95)
-    shares = torch.tensor([row["share"] for row in bulk("factors")["style"]], device=index.device)
+    shares = torch.tensor([row["share"] for row in packaged_json("factors")["style"]], device=index.device)
     style = torch.searchsorted(shares.cumsum(0), uniform("style")).clamp(max=len(STYLES) - 1)
     pixelated, blurred = (style == STYLES.values.index(name) for name in ("pixelated", "blurred"))
     light = uniform("gain", 0.88, 1.10)

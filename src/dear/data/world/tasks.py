@@ -19,8 +19,8 @@ from torch import Tensor
 
 from dear.data.world.factors import FACTOR_NAMES, FACTORS, STYLES
 from dear.data.world.hashing import Stream, slot_number
-from dear.data.world.names import bulk
 from dear.data.world.names import downstream_names as downstream_names
+from dear.data.world.names import packaged_json
 from dear.data.world.names import task_names as task_names
 from dear.data.world.render import render
 from dear.data.world.scene import Scene, draw_scenes, joined
@@ -210,7 +210,7 @@ def adversarial_candidates(name: str = "source-adversarial") -> WorldImages:
 
 def _row(name: str) -> dict[str, Any]:
     """A task's row; a variant (`like`) inherits from the row it names, including the seed of the classes."""
-    facts = bulk("tasks")
+    facts = packaged_json("tasks")
     version = {"tasks": facts["version"], "parts": facts["version"], "sources": facts["source_version"]}
     rows = {row["name"]: {**row, "version": version[role]} for role in version for row in facts[role]}
     if name not in rows:
@@ -224,7 +224,7 @@ def _row(name: str) -> dict[str, Any]:
 
 
 def _images(row: dict[str, Any], split: str) -> WorldImages:
-    facts = bulk("tasks")
+    facts = packaged_json("tasks")
     counts = facts["per_class"] | {"candidates": facts["adversarial_candidates"]}
     classes, seed = classes_of(row), row["seed"]
     return WorldImages(
@@ -257,7 +257,7 @@ def adversarial_numbers(candidates: WorldImages, path: Path = ADVERSARIAL) -> li
 
     Raises DataError if they are not stored yet, or if they were chosen from other candidates.
     """
-    command = bulk("tasks")["adversarial_command"]
+    command = packaged_json("tasks")["adversarial_command"]
     if not path.is_file():
         raise DataError(
             f"the adversarial images are not chosen yet: {path} is missing. Create it with `{command}`."
