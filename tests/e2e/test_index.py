@@ -174,19 +174,6 @@ def test_a_killed_build_goes_on(tmp_path: Path, run: Dear, monkeypatch: pytest.M
     assert answers[0] == answers[1]
 
 
-def test_shards_are_searched_together(gallery: Path, tmp_path: Path, run: Dear) -> None:
-    # Means of heads are those of the first build: here of the same pictures as the whole index's.
-    shards, image = tmp_path / "shards", gallery / "photos" / "3.png"
-    for number in (1, 2):
-        run("build", gallery / "photos", *HEADS, "--out", shards, "--shard", f"{number}/2")
-    query = ["--by", "class,texture", "--weights", "3,-1", "--count", 20]
-    together = run("query", shards, image, *query)
-    assert together["weights"] == {"class": 3, "texture": -1}
-    assert together["hits"] == run("query", gallery / "index", image, *query)["hits"]
-    shutil.rmtree(shards / "shard-2-of-2")
-    assert "--shard 2/2" in run("query", shards, image, code=2)
-
-
 def test_features_of_a_bundle_and_an_index_of_another_model(
     gallery: Path, served: Path, tmp_path: Path, run: Dear
 ) -> None:

@@ -22,7 +22,6 @@ def command_build(
     backbone: Flat[Backbone] = Backbone(),
     roles: Path | None = None,
     out: Path = Path("index"),
-    shard: str | None = None,
     batch: int = 64,
     workers: int = 0,
 ) -> Built:
@@ -44,8 +43,6 @@ def command_build(
         roles: Role table, with --features heads: a file, discovered, ground-truth, published or textspan.
             By default the package's table for these weights.
         out: Folder of the index.
-        shard: Index a part of the files, such as 3/8 for the third of eight, in a folder below --out. `dear
-            index query` searches all shards together.
         batch: Images that go through the model at once.
         workers: Threads that decode images; 0 means one per processor, at most 8.
     """
@@ -87,7 +84,6 @@ def command_build(
             Path(folder),
             out,
             model=_absolute(bundles[0]) if bundles else "",
-            shard=shard,
             threads=DataSettings(workers=workers).threads,
             batch=batch,
             progress=progress,
@@ -131,7 +127,7 @@ def command_query(
     """Find the images of an index that are nearest to an image, or to a text with --text.
 
     Args:
-        index: Folder made by `dear index build`; with --shard, that of all shards or of one.
+        index: Folder made by `dear index build`.
         query: An image file; with --text, a text.
         text: The query is a text; it goes through the bundle's prompt templates, if there is a bundle.
         by: Features to compare by: class, and the attributes of the index, such as color,texture.
@@ -188,7 +184,7 @@ def command_export(index: Path, file: Path) -> dict[str, Any]:
     vector_NAME of float32 for each feature. Parquet requires the extra `datasets`.
 
     Args:
-        index: Folder made by `dear index build`; with --shard, that of all shards or of one.
+        index: Folder made by `dear index build`.
         file: The Parquet file.
     """
     from dear.retrieval.index import open_index

@@ -26,20 +26,18 @@ class Naming:
         preset: Settings by name: default, or paper, the paper's words taken literally: sentence embeddings as
             they are, the heads' phrases clustered alone, entropy over the core attributes.
         settings: Settings of the step from phrases to roles.
-        sentence_model: Folder or hub name of a model of sentence-transformers. By default all-MiniLM-L6-v2.
         out: File of the role table. By default roles.json in the current folder.
         html: File of the table's page. By default beside the table.
     """
 
     preset: Preset = "default"
     settings: RoleSettings = field(default_factory=RoleSettings)
-    sentence_model: str | None = None
     out: Path = Path("roles.json")
     html: Path | None = None
 
     def options(self) -> dict[str, Any]:
         """The arguments of a discovery."""
-        return {"settings": with_preset(self.settings, self.preset), "sentence_model": self.sentence_model}
+        return {"settings": with_preset(self.settings, self.preset)}
 
     def files(self, *others: Path | None) -> tuple[Path, Path]:
         """The files of the table and its page. Raises OutputError unless they and others can be written."""

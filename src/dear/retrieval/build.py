@@ -7,10 +7,8 @@ always whole, and an interrupted build resumes after its last commit.
 import hashlib
 import json
 import os
-import re
 import shutil
 import sqlite3
-import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from functools import partial
@@ -29,7 +27,7 @@ from dear.data.images.transforms import ahead, eval_view
 from dear.data.sources.folder import image_files
 from dear.errors import DataError, OutputError, SettingsError
 from dear.progress import Progress, silent
-from dear.retrieval.index import FILE, VERSION, Store, are_units, list_shards
+from dear.retrieval.index import FILE, VERSION, Index, are_units
 from dear.retrieval.results import Built
 
 if TYPE_CHECKING:
@@ -68,7 +66,6 @@ def build_index(
     out: Path,
     *,
     model: str = "",
-    shard: str | None = None,
     threads: int = 1,
     batch: int = 64,
     progress: Progress = silent,
@@ -77,54 +74,43 @@ def build_index(
 
     Args:
         model: Path of the model, for queries to find it again.
-        shard: Make one shard alone, such as "3/8", in a folder below ``out``: `dear.open_index` searches all
-            of them together. A file belongs to one shard, by the CRC-32 of its path.
 
     Raises:
-        DataError: for a folder without readable images (a shard may have none), or an index that is damaged
-            or of another folder, model or number of shards.
+        DataError: for a folder without readable images, or an index that is damaged or of another folder or
+            model.
         OutputError: if the output folder cannot be written to.
     """
     if batch < 1 or threads < 1:
         raise SettingsError(f"batch is {batch} and threads {threads}: both must be at least 1.")
-    number, count = parse_shard(shard or "1/1")
-    stamps, built = scan(folder), list_shards(out)
-    counts = {int(path.name.rpartition("-")[2]) for path in built} | ({1} if (out / FILE).exists() else set())
-    if counts - {count}:
-        raise DataError(f"{out} has {max(counts)} shards, not {count}: choose another folder with --out.")
-    paths = sorted(stamps)  # of all shards
+    stamps = scan(folder)
+    paths = sorted(stamps)
     sample = [paths[at * len(paths) // CHUNK] for at in range(CHUNK)] if len(paths) > CHUNK else paths
-    if shard is not None:
-        out = out / f"shard-{number}-of-{count}"
-        stamps = {path: stamps[path] for path in paths if zlib.crc32(os.fsencode(path)) % count + 1 == number}
     facts = dict[str, Any](identity=encoder.identity, features=[*encoder.features], embed=encoder.embed)
     facts |= {"folder": str(folder.resolve()), "model": model, **encoder.facts}
-    if built and "means" in facts:
-        facts["means"] = Store(built[0]).metadata["means"]
-    with open_to_write(out, facts) as store:
-        store.check(encoder)
-        if store.metadata["folder"] != facts["folder"]:
-            known = f"the index {out} is of the folder {store.metadata['folder']}"
+    with open_to_write(out, facts) as index:
+        index.check(encoder)
+        if index.metadata["folder"] != facts["folder"]:
+            known = f"the index {out} is of the folder {index.folder}"
             raise DataError(f"{known}, not of {facts['folder']}: choose another folder with --out.")
-        before, old_rows = list_files(store), store.rows
+        before, old_rows = list_files(index), index.rows
         added, removed = stamps.keys() - before.keys(), before.keys() - stamps.keys()
         changed = {path for path in stamps.keys() - added if stamps[path] != before[path][1:3]}
         broken = {path for path in stamps.keys() - added if before[path].reason is not None}
-        first = sample if store.metadata["means"] is None else []
+        first = sample if index.metadata["means"] is None else []
         # Broken ones again: the cause may be gone.
         paths = [*first, *sorted((added | changed | broken).difference(first))]
         chunks, start = (paths[at : at + CHUNK] for at in range(0, len(paths), CHUNK)), 0
         read = partial(_read, folder, stamps, encoder.preprocess)
         with closing(ahead(lambda chunk: in_parallel(read, chunk, threads), chunks, depth=1)) as loaded:
             for files in loaded:
-                for done in _encode(encoder, store, files, stamps, batch):
+                for done in _encode(encoder, index, files, batch):
                     progress("encoding images", start + done, len(paths))
                 start += len(files)
-        encoded = store.rows - old_rows
-        finish(store, removed)  # after encoding, so that a moved file finds its row
-        after = list_files(store)
+        encoded = index.rows - old_rows
+        finish(index, removed)  # after encoding, so that a moved file finds its row
+        after = list_files(index)
         reasons = {path: entry.reason for path, entry in after.items() if entry.reason is not None}
-        if len(stamps) == len(reasons) and shard is None:
+        if len(stamps) == len(reasons):
             why = f" The first: {next(iter(reasons.values()))}" if reasons else ""
             raise DataError(f"{folder} has no readable image.{why}")
         changed |= broken - reasons.keys()
@@ -137,17 +123,10 @@ def build_index(
             unchanged=len(stamps) - len(added) - len(changed),
             encoded=encoded,
             files=len(stamps) - len(reasons),
-            rows=store.rows,
+            rows=index.rows,
             broken=reasons,
             left_out=tuple(encoder.left_out),
         )
-
-
-def parse_shard(text: str) -> tuple[int, int]:
-    """The number of a shard, from 1, and how many there are, from "3/8". Raises SettingsError."""
-    if (match := re.fullmatch(r"(\d{1,6})/(\d{1,6})", text)) and 1 <= int(match[1]) <= int(match[2]):
-        return int(match[1]), int(match[2])
-    raise SettingsError(f"shard {text!r}: give its number, from 1, and how many there are, such as 3/8.")
 
 
 def scan(folder: Path) -> Stamps:
@@ -167,7 +146,7 @@ def _read(
     folder: Path, stamps: Stamps, preprocess: Preprocess, path: str
 ) -> tuple[Entry, UInt8[Tensor, "3 size size"] | None]:
     """A file without its row and, if readable, its test view."""
-    stamp = stamps.get(path, (0, 0))
+    stamp = stamps[path]
     try:
         content = read_image(folder / path)
         view = eval_view(decode(folder / path, data=content), preprocess)
@@ -179,35 +158,32 @@ def _read(
 
 def _encode(
     encoder: "Encoder",
-    store: Store,
+    index: Index,
     files: Sequence[tuple[Entry, UInt8[Tensor, "3 size size"] | None]],
-    stamps: Stamps,
     batch: int,
 ) -> Iterator[int]:
-    """Put files into the store; those with a content that it has share its row. Yields how many are done.
-    Files without a stamp are of another shard: they only take part in the means.
-    """
+    """Put files into the index; those with a content that it has share its row. Yields how many are done."""
     rows, views = dict[str | None, int](), list[Tensor]()
-    with store.transaction() as database:
+    with index.transaction() as (database, _):
         known = "SELECT sha256, row FROM files WHERE sha256 = ? LIMIT 1"
         for entry, _ in files:
             rows |= database.execute(known, (entry.sha256,)).fetchall()
     for entry, view in files:
         if view is not None and entry.sha256 not in rows:
-            rows[entry.sha256] = store.rows + len(views)
+            rows[entry.sha256] = index.rows + len(views)
             views.append(view)
     parts = []
     for start in range(0, len(views), batch):
         yield start * len(files) // len(views)
         parts.append(encoder.images(torch.stack(views[start : start + batch])))
-    entries = [entry._replace(row=rows.get(entry.sha256)) for entry, _ in files if entry.path in stamps]
-    append(store, entries, torch.cat(parts) if parts else None)
+    entries = [entry._replace(row=rows.get(entry.sha256)) for entry, _ in files]
+    append(index, entries, torch.cat(parts) if parts else None)
     yield len(files)
 
 
 @contextmanager
-def open_to_write(folder: Path, facts: Mapping[str, Any]) -> Iterator[Store]:
-    """Context of a build, one at a time: the store in a folder, made with these facts if there is none.
+def open_to_write(folder: Path, facts: Mapping[str, Any]) -> Iterator[Index]:
+    """Context of a build, one at a time: the index in a folder, made with these facts if there is none.
     Raises DataError, OutputError.
     """
     facts = {"version": VERSION, "rows": 0, "generation": 1, "completed": False, "means": (), **facts}
@@ -219,37 +195,37 @@ def open_to_write(folder: Path, facts: Mapping[str, Any]) -> Iterator[Store]:
                 with closing(sqlite3.connect(folder / FILE)) as database, database:
                     database.executescript(TABLES)
                     database.execute("INSERT INTO metadata VALUES ('new', ?)", (json.dumps(facts),))
-            yield Store(folder)
+            yield Index(folder)
     except (OSError, sqlite3.Error) as error:
         why = "another process is writing it, wait for it to finish" if "locked" in str(error) else error
         raise OutputError(f"cannot write the index {folder}: {why}.") from error
 
 
-def list_files(store: Store) -> dict[str, Entry]:
-    """All files of a store, unreadable ones too."""
-    with store.transaction() as database:
+def list_files(index: Index) -> dict[str, Entry]:
+    """All files of an index, unreadable ones too."""
+    with index.transaction() as (database, _):
         rows = database.execute("SELECT path, size, mtime, sha256, row, reason FROM files ORDER BY path")
         return {(path := os.fsdecode(name)): Entry(path, *facts) for name, *facts in rows}
 
 
-def append(store: Store, files: Iterable[Entry], features: Float[Tensor, "row feature embed"] | None) -> None:
+def append(index: Index, files: Iterable[Entry], features: Float[Tensor, "row feature embed"] | None) -> None:
     """Append vectors of every feature, then commit the files that have them or older rows. If features are to
     be centered, the first ones fix the means. Raises DataError for features that cannot be unit vectors.
     """
-    with store.transaction(writes=True) as database:
+    with index.transaction(writes=True) as (database, snapshot):
         if features is not None:
-            if store.metadata["means"] is None:
-                store.metadata["means"] = compute_means(features).tolist()
-            vectors = store.center(features)
+            if snapshot.metadata["means"] is None:
+                snapshot.metadata["means"] = compute_means(features).tolist()
+            vectors = snapshot.center(features)
             if not are_units(torch.linalg.vector_norm(vectors, dim=-1)):
                 raise DataError("the model's features of an image are not finite, or not of length 1.")
             values = vectors.cpu().numpy().astype("<f2")
-            for number, feature in enumerate(store.metadata["features"]):
-                store.path(feature).parent.mkdir(exist_ok=True)
-                with store.path(feature).open("ab") as file:
-                    file.truncate(store.rows * values[0, 0].nbytes)  # what an interrupted build left
+            for number, feature in enumerate(snapshot.metadata["features"]):
+                snapshot.path(feature).parent.mkdir(exist_ok=True)
+                with snapshot.path(feature).open("ab") as file:
+                    file.truncate(snapshot.rows * values[0, 0].nbytes)  # what an interrupted build left
                     file.write(values[:, number].tobytes())
-            store.metadata["rows"] += len(vectors)
+            snapshot.metadata["rows"] += len(vectors)
         rows = ((os.fsencode(path), *others) for path, *others in files)
         database.executemany("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, ?)", rows)
 
@@ -269,23 +245,23 @@ def compute_means(features: Float[Tensor, "row feature embed"]) -> Float[Tensor,
     return means.float()
 
 
-def finish(store: Store, removed: Iterable[str] = ()) -> None:
+def finish(index: Index, removed: Iterable[str] = ()) -> None:
     """Remove files and mark the build as completed. Rows without a file are dropped once there are many: the
     others are copied to a new generation, and the old one goes after the commit, so that queries always find
     one.
     """
-    with store.transaction(writes=True) as database:
+    with index.transaction(writes=True) as (database, snapshot):
         names = ((os.fsencode(path),) for path in removed)
         database.executemany("DELETE FROM files WHERE path = ?", names)
-        rows = store.used_rows(database)
-        store.metadata["completed"] = True
-        if len(rows) < (1 - DEAD_SHARE) * store.rows:
-            store.metadata |= {"rows": len(rows), "generation": store.metadata["generation"] + 1}
-            for feature, values in store.vectors.items():
-                store.path(feature).parent.mkdir(exist_ok=True)
-                with store.path(feature).open("wb") as file:
+        rows, metadata = snapshot.used_rows(database), snapshot.metadata
+        metadata["completed"] = True
+        if len(rows) < (1 - DEAD_SHARE) * snapshot.rows:
+            metadata.update(rows=len(rows), generation=metadata["generation"] + 1)
+            for feature, values in snapshot.vectors.items():
+                snapshot.path(feature).parent.mkdir(exist_ok=True)
+                with snapshot.path(feature).open("wb") as file:
                     for part in np.array_split(rows, len(rows) // 4096 + 1):
                         file.write(values[part].tobytes())
             # Upwards, so that no number is taken before its files have moved on.
             database.executemany("UPDATE files SET row = ? WHERE row = ?", enumerate(rows.tolist()))
-    shutil.rmtree(store.folder / f"vectors-{store.metadata['generation'] - 1}", ignore_errors=True)
+    shutil.rmtree(index.path / f"vectors-{metadata['generation'] - 1}", ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Search an index, whole or in shards, by an image, a text or vectors: neighbors by a weighted mixture of
+"""Search an index by an image, a text or vectors: neighbors by a weighted mixture of
 features. Every image is compared, so answers are exact.
 
 A folder has its facts and files in SQLite, and a file of float16 rows for each feature. Names of files are
@@ -12,6 +12,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -40,69 +41,26 @@ COPIES = 1000  # files that a hit names beside its first
 EXPORTED_AT_ONCE = 4096  # files
 
 
-class Store:
-    """The files and vectors in a folder: those of an index or of one of its shards.
+@dataclass(frozen=True)
+class Snapshot:
+    """An index as one of its commits left it. Threads that search the index share it, and a thread that sees
+    a later commit has another one.
 
     Attributes:
+        folder: The folder of the index.
+        state: What names the commit.
         metadata: Facts: how the index was made, how many ``rows`` it has, the ``generation`` of its vectors,
             whether a build has ``completed``, and the ``means`` that features are centered by, which the
             first build fixes: none yet, or () for features that are not.
         vectors: The rows of each feature, memory-mapped.
     """
 
-    def __init__(self, folder: Path) -> None:
-        """Raises DataError as `transaction`."""
-        self.folder, self.metadata, self._state = folder, dict[str, Any](), ""
-        self._used: Int[np.ndarray, used] | None = None
-        with self.transaction():
-            pass
-
-    @contextmanager
-    def transaction(self, *, writes: bool = False) -> Iterator[sqlite3.Connection]:
-        """Context in which the store is as the last commit left it. With ``writes`` what is changed, facts
-        too, becomes visible together at the end.
-
-        Raises DataError for a store that does not exist, is damaged, was replaced by one of another model or
-        folder, or cannot be read now; OutputError for one that cannot be changed.
-        """
-        if not (self.folder / FILE).exists():
-            raise DataError(f"{self.folder} is not an index of images: `dear index build` makes one.")
-        try:
-            connection = sqlite3.connect(self.folder / FILE, timeout=30, isolation_level=None)
-            with closing(connection) as database, database:
-                database.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
-                ((state, facts),) = database.execute("SELECT state, facts FROM metadata")
-                if state != self._state:
-                    self._load(json.loads(facts))
-                    self._state = state
-                yield database
-                if writes:
-                    new = uuid4().hex, json.dumps(self.metadata)
-                    database.execute("UPDATE metadata SET state = ?, facts = ?", new)
-        except sqlite3.Error as error:
-            if isinstance(error, sqlite3.OperationalError) and "no such" not in str(error):
-                kind, what = (OutputError, "change") if writes else (DataError, "read")
-                raise kind(f"cannot {what} the index {self.folder}: {error}. Try again soon.") from error
-            raise self._damaged(error) from error
-
-    def _damaged(self, why: object) -> DataError:
-        hint = "remove it and run `dear index build` again"
-        return DataError(
-            f"the index {self.folder} is damaged, or of another version of dear ({why}): {hint}."
-        )
-
-    def _load(self, facts: dict[str, Any]) -> None:
-        if facts.get("version") != VERSION:
-            raise self._damaged(f"version {facts.get('version')}")
-        if any(facts[key] != self.metadata.get(key, facts[key]) for key in OF_MODEL):
-            raise DataError(f"the index {self.folder} was replaced by another: open it again.")
-        self.metadata, shape = facts, (facts["rows"], facts["embed"])
-        try:
-            names = facts["features"] if self.rows else ()
-            self.vectors = {name: np.memmap(self.path(name), "<f2", "c", shape=shape) for name in names}
-        except (FileNotFoundError, ValueError) as error:
-            raise self._damaged(error) from error
-        self._lengths, self._used = dict[str, Float[Tensor, "row"]](), None
+    folder: Path
+    state: str
+    metadata: dict[str, Any]
+    vectors: Mapping[str, np.memmap]
+    _lengths: dict[str, Float[Tensor, "row"]] = field(default_factory=dict)
+    _used: list[Int[np.ndarray, "used"]] = field(default_factory=list)
 
     @property
     def rows(self) -> int:
@@ -111,27 +69,15 @@ class Store:
 
     def used_rows(self, database: sqlite3.Connection) -> Int[np.ndarray, "used"]:
         """The rows that belong to a file."""
-        if self._used is None:
+        if not self._used:
             rows = database.execute("SELECT DISTINCT row FROM files WHERE row IS NOT NULL ORDER BY row")
-            self._used = np.fromiter((row for (row,) in rows), dtype=np.int64)
-        return self._used
+            self._used.append(np.fromiter((row for (row,) in rows), dtype=np.int64))
+        return self._used[0]
 
     def path(self, feature: str) -> Path:
         """The file of a feature's rows."""
         number = self.metadata["features"].index(feature)
         return self.folder / f"vectors-{self.metadata['generation']}" / f"{number}.f16"
-
-    def check(self, encoder: "Encoder") -> None:
-        """Raise DataError if it was built with another model."""
-        facts = self.metadata
-        if facts["identity"] != encoder.identity:
-            of = f"the bundle {facts['model'] or facts['identity'][:12]}"
-            if heads := facts.get("heads"):
-                of = f"heads of {heads['model']} by the role table {heads['table']!r}"
-            raise DataError(
-                f"the index {self.folder} holds features of {of}, which are not comparable with those of "
-                "another bundle or model: use that one, or build an index with this one elsewhere (--out)."
-            )
 
     def center(self, features: Float[Tensor, "*image f e"]) -> Float[Tensor, "*image f e"]:
         """An encoder's features as they are stored: less the means, if there are any, and of length 1."""
@@ -145,7 +91,8 @@ class Store:
         if feature not in self._lengths:
             self._lengths[feature] = self._map_rows(feature, lambda rows: rows.norm(dim=1))
             if not are_units(self._lengths[feature]):
-                raise self._damaged(f"{self.path(feature).name} holds rows that are not unit vectors")
+                why = f"{self.path(feature).name} holds rows that are not unit vectors"
+                raise damaged_index(self.folder, why)
         # Not ``rows @ query``, whose rounding depends on a row's place: equal vectors must have equal scores.
         return self._map_rows(feature, lambda rows: rows.mul_(query).sum(dim=1)) / self._lengths[feature]
 
@@ -159,27 +106,82 @@ class Store:
         return results
 
 
+def damaged_index(folder: Path, why: object) -> DataError:
+    """The error for an index that cannot be used."""
+    hint = "remove it and run `dear index build` again"
+    return DataError(f"the index {folder} is damaged, or of another version of dear ({why}): {hint}.")
+
+
 class Index:
-    """An index opened for queries. Its shards are searched together. A query sees what builds have committed
-    since the previous one.
+    """An index of images in a folder. A query sees what builds have committed since the previous one; threads
+    may search it at the same time.
 
     Attributes:
-        metadata: Facts of the model and the folder.
-        features: The names of the features.
+        path: The folder of the index.
     """
 
-    def __init__(self, stores: Sequence[Store]) -> None:
-        """Raises DataError for an index that is empty or incomplete, or shards of different models."""
-        self.stores, self.metadata = stores, stores[0].metadata
-        for store in stores:
-            if not store.metadata["completed"]:
-                raise DataError(f"the index {store.folder} is incomplete: run its `dear index build` again.")
-            if any(store.metadata[fact] != self.metadata[fact] for fact in OF_MODEL):
-                both = f"{stores[0].folder} and {store.folder}"
-                raise DataError(f"{both} are of different models or folders: build one of them again.")
-        if not self.rows:
-            raise DataError(f"the index {stores[0].folder} is empty: run `dear index build` again.")
-        self.features: tuple[str, ...] = tuple(self.metadata["features"])
+    def __init__(self, path: Path) -> None:
+        """Raises DataError as `transaction`."""
+        self.path = path
+        self._snapshot: Snapshot | None = None
+        with self.transaction():
+            pass
+
+    @contextmanager
+    def transaction(self, *, writes: bool = False) -> Iterator[tuple[sqlite3.Connection, Snapshot]]:
+        """Context in which the index is as the last commit left it. With ``writes`` what is changed, facts
+        too, becomes visible together at the end.
+
+        Raises DataError for an index that does not exist, is damaged, was replaced by one of another model or
+        folder, or cannot be read now; OutputError for one that cannot be changed.
+        """
+        if not (self.path / FILE).exists():
+            raise DataError(f"{self.path} is not an index of images: `dear index build` makes one.")
+        try:
+            connection = sqlite3.connect(self.path / FILE, timeout=30, isolation_level=None)
+            with closing(connection) as database, database:
+                database.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
+                ((state, facts),) = database.execute("SELECT state, facts FROM metadata")
+                snapshot = self._snapshot
+                if writes or snapshot is None or snapshot.state != state:
+                    snapshot = self._load(state, json.loads(facts))
+                yield database, snapshot
+                if writes:
+                    state = uuid4().hex
+                    question = "UPDATE metadata SET state = ?, facts = ?"
+                    database.execute(question, (state, json.dumps(snapshot.metadata)))
+                    snapshot = self._load(state, snapshot.metadata)
+            self._snapshot = snapshot
+        except sqlite3.Error as error:
+            if isinstance(error, sqlite3.OperationalError) and "no such" not in str(error):
+                kind, what = (OutputError, "change") if writes else (DataError, "read")
+                raise kind(f"cannot {what} the index {self.path}: {error}. Try again soon.") from error
+            raise damaged_index(self.path, error) from error
+
+    def _load(self, state: str, facts: dict[str, Any]) -> Snapshot:
+        known = self._snapshot.metadata if self._snapshot else facts
+        if facts.get("version") != VERSION:
+            raise damaged_index(self.path, f"version {facts.get('version')}")
+        if any(facts[key] != known[key] and known[key] is not None for key in OF_MODEL):
+            raise DataError(f"the index {self.path} was replaced by another: open it again.")
+        snapshot, shape = Snapshot(self.path, state, facts, {}), (facts["rows"], facts["embed"])
+        try:
+            names = facts["features"] if snapshot.rows else ()
+            vectors = {name: np.memmap(snapshot.path(name), "<f2", "c", shape=shape) for name in names}
+        except (FileNotFoundError, ValueError) as error:
+            raise damaged_index(self.path, error) from error
+        return replace(snapshot, vectors=vectors)
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """Facts, as the last transaction read them (`Snapshot.metadata`)."""
+        assert self._snapshot is not None
+        return self._snapshot.metadata
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """The names of the features."""
+        return tuple(self.metadata["features"])
 
     @property
     def folder(self) -> Path:
@@ -189,11 +191,19 @@ class Index:
     @property
     def rows(self) -> int:
         """The number of rows, including those of removed files."""
-        return sum(store.rows for store in self.stores)
+        return int(self.metadata["rows"])
 
     def check(self, encoder: "Encoder") -> None:
         """Raise DataError unless the index was built with the encoder's model."""
-        self.stores[0].check(encoder)
+        facts = self.metadata
+        if facts["identity"] != encoder.identity:
+            of = f"the bundle {facts['model'] or facts['identity'][:12]}"
+            if heads := facts.get("heads"):
+                of = f"heads of {heads['model']} by the role table {heads['table']!r}"
+            raise DataError(
+                f"the index {self.path} holds features of {of}, which are not comparable with those of "
+                "another bundle or model: use that one, or build an index with this one elsewhere (--out)."
+            )
 
     def shares(self, weights: Mapping[str, float]) -> dict[str, float]:
         """Weights scaled so that their absolute values sum to one. Raises UnknownNameError for a feature that
@@ -209,7 +219,8 @@ class Index:
 
     def vectors(self, names: Sequence[str], features: Float[Tensor, "f e"]) -> dict[str, Float[Tensor, "e"]]:
         """The query vectors of an image, from an encoder's features of it."""
-        return dict(zip(names, self.stores[0].center(features.detach().cpu()), strict=True))
+        assert self._snapshot is not None
+        return dict(zip(names, self._snapshot.center(features.detach().cpu()), strict=True))
 
     def query(
         self,
@@ -236,27 +247,22 @@ class Index:
         if count < 1:
             raise SettingsError(f"count is {count}: it must be at least 1.")
         queries = {name: vectors[name].detach().cpu().float() for name in shares}
-        with ExitStack() as stack:
-            databases = [stack.enter_context(store.transaction()) for store in self.stores]
-            found = dict[str, tuple[float, dict[str, float]]]()  # by content: score, and cosine by feature
-            for store, database in zip(self.stores, databases, strict=True):
-                rows = store.used_rows(database)
-                for (row,) in database.execute("SELECT row FROM files WHERE sha256 = ? LIMIT 1", (without,)):
-                    rows = rows[rows != row]
-                cosines = {name: store.scores(name, query) for name, query in queries.items()}
-                scores = torch.zeros(store.rows, dtype=torch.float64)
-                for name, share in shares.items():
-                    scores += share * cosines[name]
-                for row in best_rows(scores.numpy(), rows, count).tolist():
-                    contents = database.execute("SELECT sha256 FROM files WHERE row = ? LIMIT 1", (row,))
-                    by = {name: float(values[row]) for name, values in cosines.items()}
-                    found |= {sha256: (float(scores[row]), by) for (sha256,) in contents}
-            best = sorted(found.items(), key=lambda item: -item[1][0])[:count]
+        with self.transaction() as (database, snapshot):
+            rows, by_row = snapshot.used_rows(database), "SELECT sha256 FROM files WHERE row = ? LIMIT 1"
+            for (row,) in database.execute("SELECT row FROM files WHERE sha256 = ? LIMIT 1", (without,)):
+                rows = rows[rows != row]
+            cosines = {name: snapshot.scores(name, query) for name, query in queries.items()}
+            scores = torch.zeros(snapshot.rows, dtype=torch.float64)
+            for name, share in shares.items():
+                scores += share * cosines[name]
             hits, listed = list[Hit](), "SELECT path FROM files WHERE sha256 = ?"
-            for sha256, (score, by) in best:
-                names = sorted(name for one in databases for (name,) in one.execute(listed, (sha256,)))
+            for row in best_rows(scores.numpy(), rows, count).tolist():
+                ((sha256,),) = database.execute(by_row, (row,))
+                names = sorted(name for (name,) in database.execute(listed, (sha256,)))
                 first, *others = map(os.fsdecode, names[: copies + 1])
-                hits.append(Hit(first, score, by, tuple(others), len(names) - 1 - len(others), sha256))
+                by = {name: float(values[row]) for name, values in cosines.items()}
+                unnamed = len(names) - 1 - len(others)
+                hits.append(Hit(first, float(scores[row]), by, tuple(others), unnamed, sha256))
             return hits
 
     def query_image(
@@ -310,47 +316,36 @@ class Index:
         files, writer = 0, None
         question = "SELECT path, size, mtime, sha256, row FROM files WHERE row >= 0 ORDER BY row"
         with output_file(path) as file, ExitStack() as stack:
-            for store in self.stores:
-                listed = stack.enter_context(store.transaction()).execute(question)
-                while part := listed.fetchmany(EXPORTED_AT_ONCE):
-                    names, sizes, mtimes, hashes, rows = zip(*part, strict=True)
-                    paths = [name.decode("utf-8", "replace") for name in names]
-                    columns = dict[str, Any](path=paths, size=sizes, mtime=mtimes, sha256=hashes)
-                    columns["class"] = [Path(name).parent.name for name in paths]
-                    for name, stored in store.vectors.items():
-                        numbers = stored[[*rows]].astype(np.float32).ravel()
-                        vectors = pa.FixedSizeListArray.from_arrays(numbers, self.metadata["embed"])
-                        columns[f"vector_{name}"] = vectors
-                    table = pa.table(columns, metadata={"index": json.dumps(self.metadata)})
-                    writer = writer or stack.enter_context(parquet.ParquetWriter(file, table.schema))
-                    writer.write_table(table)
-                    files += len(part)
+            database, snapshot = stack.enter_context(self.transaction())
+            listed = database.execute(question)
+            while part := listed.fetchmany(EXPORTED_AT_ONCE):
+                names, sizes, mtimes, hashes, rows = zip(*part, strict=True)
+                paths = [name.decode("utf-8", "replace") for name in names]
+                columns = dict[str, Any](path=paths, size=sizes, mtime=mtimes, sha256=hashes)
+                columns["class"] = [Path(name).parent.name for name in paths]
+                for name, stored in snapshot.vectors.items():
+                    numbers = stored[[*rows]].astype(np.float32).ravel()
+                    vectors = pa.FixedSizeListArray.from_arrays(numbers, snapshot.metadata["embed"])
+                    columns[f"vector_{name}"] = vectors
+                table = pa.table(columns, metadata={"index": json.dumps(snapshot.metadata)})
+                writer = writer or stack.enter_context(parquet.ParquetWriter(file, table.schema))
+                writer.write_table(table)
+                files += len(part)
         return files
 
 
 def open_index(folder: Path) -> Index:
-    """Open an index, or all shards of one, for queries. Raises DataError if there is none, it is damaged or
-    incomplete, or a shard is missing.
-    """
-    shards = [] if (folder / FILE).exists() else list_shards(folder)
-    if not shards:
-        return Index([Store(folder)])
-    count = int(shards[0].name.rpartition("-")[2])
-    wanted = [folder / f"shard-{number}-of-{count}" for number in range(1, count + 1)]
-    if absent := [number for number, path in enumerate(wanted, start=1) if path not in shards]:
-        example = f"build them, such as with --shard {absent[0]}/{count}"
-        raise DataError(f"{folder} lacks {len(absent)} of its {count} shards: {example}.")
-    return Index([Store(path) for path in wanted])
+    """Open an index for queries. Raises DataError if there is none, or it is damaged, incomplete or empty."""
+    index = Index(folder)
+    if not index.metadata["completed"] or not index.rows:
+        fault = "empty" if index.metadata["completed"] else "incomplete"
+        raise DataError(f"the index {folder} is {fault}: run its `dear index build` again.")
+    return index
 
 
 def are_units(lengths: Float[Tensor, "*rows"]) -> bool:
     """True if all lengths are 1, but for rounding."""
     return bool(((lengths - 1).abs() < TOLERANCE).all())  # False for NaN
-
-
-def list_shards(folder: Path) -> list[Path]:
-    """The shards in a folder, by the names that builds give them."""
-    return sorted(folder.glob("shard-*-of-*"))
 
 
 def pair_weights(by: Sequence[str], weights: Sequence[float] | None) -> dict[str, float]:

@@ -172,7 +172,6 @@ def build_table(
     source: str,
     named: Pool | None = None,
     settings: RoleSettings | None = None,
-    sentence_model: str | None = None,
     facts: Mapping[str, Any] | None = None,
 ) -> RoleTable:
     """The role table of heads whose phrases are known, in TEXTSPAN's order.
@@ -185,8 +184,7 @@ def build_table(
     require_concepts(pool, s)
     require_phrases(heads)
     texts = list(dict.fromkeys(text for phrases in heads.values() for text in phrases))
-    embedded = embed_phrases(texts, sentence_model)
-    clusters = find_clusters(texts, embedded, embed_phrases(pool.phrases, sentence_model), pool.concepts, s)
+    clusters = find_clusters(texts, embed_phrases(texts), embed_phrases(pool.phrases), pool.concepts, s)
     concept = _nearest(texts, clusters)
     by_head = head_concepts({h: [concept[text] for text in phrases] for h, phrases in heads.items()})
     centres = _concept_centres(clusters)

@@ -103,8 +103,7 @@ def find_clusters(
     embeddings = torch.cat([phrases, pool])
     if not embeddings.isfinite().all() or (embeddings - embeddings[0]).abs().max() <= EQUAL:
         raise DataError(
-            "the sentence model gives no embeddings that tell phrases apart: they are all the same, or not "
-            "finite. Take another with --sentence-model."
+            "the embeddings of the phrases do not tell them apart: they are all the same, or not finite."
         )
     distinct = sorted(set(concepts))
     numbers = torch.tensor([distinct.index(concept) for concept in concepts])

@@ -53,7 +53,6 @@ def discover(
     rank: int = 80,
     top: int | None = None,
     settings: RoleSettings | None = None,
-    sentence_model: str | None = None,
     keep: Path | None = None,
     facts: dict[str, Any] | None = None,
     inspect: Callable[[Decomposition, Span], None] | None = None,
@@ -103,7 +102,6 @@ def discover(
         source=f"discovered (TEXTSPAN over {len(images)} images, {len(pool)} phrases)",
         named=named,
         settings=settings,
-        sentence_model=sentence_model,
         facts={
             "images": len(images),
             "images_identity": images.identity,

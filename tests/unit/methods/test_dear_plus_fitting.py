@@ -1,7 +1,7 @@
 """What DeAR+ computes from readouts, against slow references: every image and class really left out."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 import torch
@@ -145,7 +145,7 @@ def test_strengths_are_the_best_of_a_fine_grid() -> None:
     first, second = truth + drawn(len(LABELS), CLASSES), -truth + drawn(len(LABELS), CLASSES, seed=2)
     other, least = truth + drawn(len(LABELS), CLASSES, seed=3), torch.tensor([0.01, 0.0]).double()
     settings = [torch.stack([part, second], dim=2) for part in (first, other)]
-    weights = fit_strengths(settings, LABELS, least, [0.8, 0.2])
+    weights = fit_strengths([*map(by_rows, settings)], LABELS, least, [0.8, 0.2])
     assert float(weights[1]) == 0
 
     def loss(weight: float) -> float:
@@ -154,6 +154,11 @@ def test_strengths_are_the_best_of_a_fine_grid() -> None:
 
     best = min((loss(0.01 + step / 1000), 0.01 + step / 1000) for step in range(5000))
     assert float(weights[0]) == pytest.approx(best[1], abs=2e-3)
+
+
+def by_rows(terms: Tensor) -> Callable[[Tensor], Tensor]:
+    """Terms of all images, item x class x term, as the solver takes them."""
+    return lambda rows: terms[rows].movedim(2, 0)
 
 
 def examples(frozen: Tensor, text: Tensor, labels: Tensor = LABELS) -> Examples:
@@ -210,13 +215,20 @@ def test_evidence_counts_for_more_where_all_classes_have_it(by_name: int) -> Non
     known, settings = torch.arange(CLASSES + by_name) < CLASSES, DearPlusSettings(shrinkage=SHRINKAGE)
     evidence = fit_evidence(few, features, known, settings, few=False)
     scores = compute_class_scores(few, settings.penalty)
-    terms = [torch.stack(pair, dim=2) for pair in zip(scores, evidence.left_out, strict=True)]
+    terms = [
+        torch.stack(pair, dim=2)
+        for pair in zip(scores, map(evidence.left_out.__getitem__, range(3)), strict=True)
+    ]
     terms[2][torch.arange(len(LABELS)), LABELS, 1] += evidence.lacking
     least = torch.tensor([0.01, 0.0], dtype=torch.float64)
-    torch.testing.assert_close(found.strengths[0], fit_strengths([terms[2][:, :CLASSES]], LABELS, least))
+    torch.testing.assert_close(
+        found.strengths[0], fit_strengths([by_rows(terms[2][:, :CLASSES])], LABELS, least)
+    )
     share = 2 * by_name / (CLASSES + by_name)
     shares = [share / 2, share / 2, 1 - share] if by_name else [0.5, 0.5, 0.0]
-    torch.testing.assert_close(found.strengths[1], fit_strengths(terms, LABELS, least, shares))
+    torch.testing.assert_close(
+        found.strengths[1], fit_strengths([*map(by_rows, terms)], LABELS, least, shares)
+    )
     assert float(found.strengths[0, 1]) > float(found.strengths[1, 1])
 
 

@@ -181,7 +181,7 @@ def test_scores_are_of_fits_that_know_nothing_of_the_images() -> None:
                 gain = background / 2 + without.freedom[0] * math.log(2) - own[label] + lost
                 terms[item, label, 1] = gain / 2
         least = torch.tensor([0.01, 0.0], dtype=torch.float64)
-        strengths = fit_strengths([terms], labels, least)
+        strengths = fit_strengths([lambda rows, terms=terms: terms[rows].movedim(2, 0)], labels, least)
         torch.testing.assert_close(found.strengths[0], strengths, rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(found.left_out[2], terms @ strengths, rtol=1e-4, atol=1e-4)
 

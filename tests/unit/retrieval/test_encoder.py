@@ -20,7 +20,7 @@ from dear.errors import DataError, RoleTableError, SettingsError, UnknownNameErr
 from dear.retrieval import build
 from dear.retrieval.build import build_index
 from dear.retrieval.encoder import HeadEncoder, encoder_for
-from dear.retrieval.index import Store, open_index
+from dear.retrieval.index import Index, open_index
 from dear.roles.table import HeadRole, RoleTable
 from tests.unit.serving.small import picture, small_predictor
 from tests.views import eval_views
@@ -143,28 +143,24 @@ def test_an_index_of_heads(small_clip: Clip, tmp_path: Path) -> None:
     assert mixed.score == pytest.approx(float(want.max()), abs=2e-3)
 
 
-@pytest.mark.parametrize("shard", [None, "1/2"])
 def test_means_are_those_of_the_first_commit(
-    small_clip: Clip, tmp_path: Path, shard: str | None, monkeypatch: pytest.MonkeyPatch
+    small_clip: Clip, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of files evenly spread over all shards, each encoded once; later images and other shards keep them."""
+    """Of files evenly spread, each encoded once; later images keep them."""
     monkeypatch.setattr(build, "CHUNK", 4)
     folder, out = photos(tmp_path / "photos"), tmp_path / "index"
     encoder = encoder_for(small_clip, table(small_clip))
     steps = list[tuple[int, int]]()
-    built = build_index(
-        encoder, folder, out, shard=shard, batch=2, progress=lambda _, done, of: steps.append((done, of))
-    )
-    if shard is None:
-        assert built.encoded == 7
-        assert steps == [(0, 7), (2, 7), (4, 7), (4, 7), (6, 7), (7, 7)]
-    means = Store(built.index).metadata["means"]
+    built = build_index(encoder, folder, out, batch=2, progress=lambda _, done, of: steps.append((done, of)))
+    assert built.encoded == 7
+    assert steps == [(0, 7), (2, 7), (4, 7), (4, 7), (6, 7), (7, 7)]
+    means = Index(built.index).metadata["means"]
     raw = encoder.of_views(eval_views([decode(folder / f"{n}.png") for n in (0, 1, 3, 5)], 20))
     torch.testing.assert_close(torch.tensor(means)[1:], raw.mean(dim=0)[1:], rtol=0, atol=1e-6)
     assert not any(means[0])
     picture(20).save(folder / "new.png")
-    other = build_index(encoder, folder, out, shard=shard and "2/2")
-    assert Store(other.index).metadata["means"] == means
+    other = build_index(encoder, folder, out)
+    assert Index(other.index).metadata["means"] == means
     assert len(open_index(out).query_text(encoder, "red", {"color": 1})) == 8
 
 

@@ -131,13 +131,12 @@ def test_an_opened_index_that_is_removed_and_made_anew(tmp_path: Path) -> None:
         found(index, query)
 
 
-@pytest.mark.parametrize("shard", [None, "1/1"])
-def test_parquet_has_every_file_and_its_vectors(tmp_path: Path, shard: str | None) -> None:
+def test_parquet_has_every_file_and_its_vectors(tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet", reason="the extra `datasets` is not installed")
     folder, out = gallery(tmp_path / "images"), tmp_path / "index"
     paint(folder / "wide" / "copy.png", "red", 20)
     (folder / "broken.png").write_bytes(b"no image")
-    build_index(Plain(), folder, out, shard=shard)
+    build_index(Plain(), folder, out)
     index, file = open_index(out), tmp_path / "out" / "index.parquet"
     assert index.export_parquet(file) == 9
     table = parquet.read_table(file)
@@ -155,3 +154,41 @@ def test_parquet_has_every_file_and_its_vectors(tmp_path: Path, shard: str | Non
     for hit in hits:  # the cosines of what was written are the scores
         a, b = (np.asarray(rows[path]["vector_color"]) for path in ("orange.png", hit.path))
         assert a @ b / np.linalg.norm(a) / np.linalg.norm(b) == pytest.approx(hit.score, abs=1e-3)
+
+
+def test_a_hit_names_as_many_copies_as_are_asked_for(tmp_path: Path) -> None:
+    """The others are counted."""
+    folder, encoder = gallery(tmp_path / "images"), Plain()
+    paths = ("copy.png", "red.png", "wide/copy.png")
+    for path in paths:
+        paint(folder / path, "red", 20)
+    build_index(encoder, folder, tmp_path / "index")
+    index = open_index(tmp_path / "index")
+    vectors = dict(zip(encoder.features, encoder.texts(["red"])[0], strict=True))
+    for most in range(4):
+        (hit,) = (hit for hit in index.query(vectors, count=80, copies=most) if hit.path in paths)
+        assert (len(hit.copies), hit.more_copies) == (min(2, most), 2 - min(2, most))
+
+
+@pytest.mark.skipif(os.name == "nt", reason="names are UTF-16 there")
+def test_any_name_and_any_date(tmp_path: Path) -> None:
+    """Names that are not UTF-8, of a file, of a class and of the folder itself; the years 2300 and 1906."""
+    folder, place = tmp_path / os.fsdecode(b"bl\xe9u"), tmp_path / "index"
+    odd = [os.fsdecode(name) for name in (b"caf\xe9.png", b"gr\xfcn/1.png", b"new\nline.png", b"100%.png")]
+    for width, name in enumerate([*odd, "a.png", "b.png"], start=20):
+        paint(tmp_path / "images" / str(width) / "x.png", "red", width)
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.move(tmp_path / "images" / str(width) / "x.png", folder / name)
+    (folder / os.fsdecode(b"br\xf6ken.png")).write_bytes(b"no image")
+    os.utime(folder / "a.png", (10_413_792_000, 10_413_792_000))
+    os.utime(folder / "b.png", (-2_000_000_000, -2_000_000_000))
+    built = build_index(Plain(), folder, place)
+    assert (built.files, [*built.broken]) == (6, [os.fsdecode(b"br\xf6ken.png")])
+    again = build_index(Plain(), folder, place)
+    assert (again.changed, again.encoded) == (0, 0)
+    index = open_index(place)
+    hits = index.query_image(Plain(), folder / odd[0], {"class": 1.0}, itself=True)
+    assert {hit.path for hit in hits} == {*odd, "a.png", "b.png"}
+    assert index.folder == folder
+    (folder / odd[0]).unlink()
+    assert build_index(Plain(), folder, place).removed == 1

@@ -1,6 +1,7 @@
 """A search compares all rows: the same as a slow loop over numbers says. Damage is told in one line."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,9 +10,9 @@ import torch
 from torch import Tensor
 
 from dear.errors import DataError, OutputError
-from dear.retrieval import index
+from dear.retrieval import index as index_module
 from dear.retrieval.build import Entry, append, build_index, finish, open_to_write
-from dear.retrieval.index import Index, Store, best_rows, open_index
+from dear.retrieval.index import Index, are_units, best_rows, open_index
 from tests.unit.retrieval.solid import Plain, gallery
 
 ROWS, EMBED, NAMES = 103, 11, ("class", "color", "shape")
@@ -71,7 +72,7 @@ def by_loops(
 def test_a_search_is_exact(
     tmp_path: Path, weights: dict[str, float], rows_at_once: int, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(index, "AT_ONCE", rows_at_once * EMBED + 3)
+    monkeypatch.setattr(index_module, "AT_ONCE", rows_at_once * EMBED + 3)
     rows, queries = drawn()
     hits = index_of(tmp_path, rows).query(queries, weights, count=count)
     expected = by_loops(rows, queries, weights)[:count]
@@ -89,7 +90,8 @@ def test_equal_rows_have_equal_scores_wherever_they_are(tmp_path: Path) -> None:
     for rows in (1, 2, 7, 4099):
         with open_to_write(tmp_path / f"{rows}", FACTS | {"features": ["class"], "embed": 512}) as store:
             append(store, [], row.expand(rows, 1, 512))
-        scores.append(Store(tmp_path / f"{rows}").scores("class", query))
+        with Index(tmp_path / f"{rows}").transaction() as (_, snapshot):
+            scores.append(snapshot.scores("class", query))
     assert len(torch.cat(scores).unique()) == 1
 
 
@@ -120,10 +122,29 @@ def test_a_removed_half_goes_and_the_other_answers_as_before(
             with pytest.raises(KeyboardInterrupt):
                 finish(store, map(str, removed))
         assert [hit for hit in index.query(queries, count=ROWS) if int(hit.path) not in removed] == want
-        finish(Store(tmp_path), map(str, removed))
+        finish(Index(tmp_path), map(str, removed))
     assert index.query(queries, count=ROWS) == want
     assert index.rows == len(want) == 49  # of 52 even numbers, but for those removed before
     assert [path.name for path in tmp_path.glob("vectors-*")] == ["vectors-2"]
+
+
+def test_a_thread_that_reads_the_index_anew_takes_nothing_from_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both had begun after a build. What the first has read stays while the second reads the same again."""
+    rows, queries = drawn()
+    index = index_of(tmp_path, rows)
+    want, before = index.query(queries), index._snapshot
+    assert before is not None
+
+    def read_anew(lengths: Tensor) -> bool:
+        index._snapshot = replace(before, state="before the build")
+        with index.transaction():
+            return are_units(lengths)
+
+    index._snapshot = replace(before, state="before the build")
+    monkeypatch.setattr(index_module, "are_units", read_anew)
+    assert index.query(queries) == want
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, 0.0, 0.94, 1.06])

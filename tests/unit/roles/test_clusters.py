@@ -127,7 +127,7 @@ def test_a_clustering_that_has_no_dbcv() -> None:
 def test_embeddings_that_tell_nothing_apart(value: float) -> None:
     same = torch.full((9, 13), value)
     settings = RoleSettings(min_sizes=(2,), min_samples=3)
-    with pytest.raises(DataError, match="--sentence-model"):
+    with pytest.raises(DataError, match="do not tell them apart"):
         find_clusters(["x"] * 9, same, same, CONCEPTS * 3, settings)
 
 

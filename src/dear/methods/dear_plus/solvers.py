@@ -1,11 +1,10 @@
 """The two convex problems of DeAR+: the correction of the class feature, and the strengths of its terms."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from dear.errors import warn
 
@@ -17,9 +16,14 @@ ENOUGH = 1e-8
 """Largest derivative of a mean loss at which a solution is taken."""
 CLOSE = 1e-3
 """Share of the correction by which it may miss the minimum without a warning."""
+AT_ONCE = 2**17
+"""Scores that are computed together: the numbers of more images leave the processor's cache."""
+
+Terms = Callable[[Int[Tensor, "row"]], Float[Tensor, "term row class"]]
+"""The terms of the scores of some images, by their rows."""
 
 
-@torch.enable_grad()
+@torch.no_grad()
 def fit_correction(
     features: Float[Tensor, "item embed"],
     labels: Int[Tensor, "item"],
@@ -28,11 +32,36 @@ def fit_correction(
 ) -> Float[Tensor, "embed embed"]:
     """The linear map M that minimises the mean cross-entropy of (f + f M) t over the classes, plus
     penalty / 2 |M|^2, from zero by L-BFGS. ``text`` is times 1 / tau. Warns if it stops far from the minimum.
+
+    The solver varies N, with M = U (N / sqrt(a b' + penalty)) V', U a U' the mean of f f' and V b V' that of
+    t' (diag(p) - p p') t with the probabilities at zero: so the objective curves alike in most directions.
     """
-    scores = features @ text.T
-    change = features.new_zeros(features.shape[1], features.shape[1]).requires_grad_()
+    rows = max(1, AT_ONCE // len(text))
+    batches = [*zip(features.split(rows), labels.split(rows), strict=True)]
+    confidence = torch.zeros_like(text @ text.T)
+    for part, _ in batches:
+        probabilities = (part @ text.T).softmax(dim=1)
+        confidence += probabilities.sum(dim=0).diag() - probabilities.T @ probabilities
+    curvature = text.T @ confidence @ text / len(features)
+    (a, left), (b, right) = map(torch.linalg.eigh, (features.T @ features / len(features), curvature))
+    scale = (a.clamp(min=0).outer(b.clamp(min=0)) + penalty).sqrt()
+
+    def derive(change: Tensor) -> tuple[Float[Tensor, ""], Float[Tensor, "embed embed"]]:
+        """The objective and its gradient."""
+        loss, gradient = penalty / 2 * change.square().sum(), penalty * change
+        directions = text.T + change @ text.T
+        for part, of_part in batches:
+            logarithms = (part @ directions).log_softmax(dim=1)
+            picked = torch.arange(len(part), device=part.device), of_part
+            loss -= logarithms[picked].sum() / len(features)
+            residual = logarithms.exp_()
+            residual[picked] -= 1
+            gradient += part.T @ (residual @ text) / len(features)
+        return loss, gradient
+
+    varied = torch.zeros_like(scale).requires_grad_()
     solver = torch.optim.LBFGS(
-        [change],
+        [varied],
         max_iter=ITERATIONS,
         max_eval=2 * ITERATIONS,
         tolerance_grad=ENOUGH,
@@ -41,26 +70,23 @@ def fit_correction(
     )
 
     def closure() -> Tensor:
-        solver.zero_grad()
-        fit = cross_entropy(scores + features @ (change @ text.T), labels)
-        loss: Tensor = fit + penalty / 2 * change.square().sum()
-        loss.backward()
+        loss, gradient = derive(left @ (varied / scale) @ right.T)
+        varied.grad = left.T @ gradient @ right / scale
         return loss
 
     solver.step(closure)
-    closure()  # the gradient of the last step
-    assert change.grad is not None
+    change: Tensor = left @ (varied.detach() / scale) @ right.T
     # The objective curves by the penalty at least, so that the minimum is at most |gradient| / penalty away.
-    if change.grad.norm() > CLOSE * penalty * change.detach().norm() + ENOUGH * penalty:
+    if derive(change)[1].norm() > CLOSE * penalty * change.norm() + ENOUGH * penalty:
         warn(
             f"dear+: the correction of the class feature has not converged in {ITERATIONS} iterations; a "
             "larger penalty (--dear-plus.penalty) takes fewer."
         )
-    return change.detach()
+    return change
 
 
 def fit_strengths(
-    terms: Sequence[Float[Tensor, "item class term"]],
+    terms: Sequence[Terms],
     labels: Int[Tensor, "item"],
     minima: Float[Tensor, "term"],
     shares: Sequence[float] = (),
@@ -93,7 +119,7 @@ def fit_strengths(
 
 
 def _derivatives(
-    terms: Sequence[Float[Tensor, "item class term"]],
+    terms: Sequence[Terms],
     labels: Int[Tensor, "item"],
     weights: Float[Tensor, "term"],
     shares: Sequence[float],
@@ -102,12 +128,23 @@ def _derivatives(
     loss, gradient = PRIOR * weights.square().sum(), 2 * PRIOR * weights
     curvature = 2 * PRIOR * torch.eye(len(weights), dtype=weights.dtype, device=weights.device)
     for part, share in zip(terms, shares, strict=True):
-        scores = part @ weights
-        probabilities = scores.softmax(dim=1)
-        mean = torch.einsum("nk,nkc->nc", probabilities, part)
-        of_label = part[torch.arange(len(labels), device=labels.device), labels]
-        second = torch.einsum("nk,nkc,nkd->cd", probabilities, part, part) - mean.T @ mean
-        loss = loss + share * cross_entropy(scores, labels)
-        gradient = gradient + share * (mean - of_label).mean(dim=0)
-        curvature = curvature + share * second / len(labels)
+        for rows, values in in_batches(part, len(labels) if share else 0, labels.device):
+            logarithms = torch.tensordot(weights, values, dims=1).log_softmax(dim=1)
+            picked = torch.arange(len(rows), device=rows.device), labels[rows]
+            weighted = values * logarithms.exp()
+            mean = weighted.sum(dim=2)
+            second = weighted.flatten(1) @ values.flatten(1).T - mean @ mean.T
+            loss = loss - share / len(labels) * logarithms[picked].sum()
+            gradient = gradient + share / len(labels) * (mean - values[:, *picked]).sum(dim=1)
+            curvature = curvature + share / len(labels) * second
     return loss, gradient, curvature
+
+
+def in_batches(
+    terms: Terms, items: int, device: torch.device
+) -> Iterator[tuple[Int[Tensor, "row"], Float[Tensor, "term row class"]]]:
+    """The terms of all images, of a few rows at a time."""
+    if items:
+        classes = terms(torch.arange(1, device=device)).shape[2]
+        for rows in torch.arange(items, device=device).split(max(1, AT_ONCE // classes)):
+            yield rows, terms(rows)

@@ -16,10 +16,11 @@ from dear.methods.dear_plus.fitting import (
     Evidence,
     Examples,
     Fit,
-    Scores,
+    LeftOutEvidence,
     bayes_factors,
     build_no_evidence,
     by_attribute,
+    compute_background,
     corrected,
     fit_on,
     weigh,
@@ -111,11 +112,11 @@ class Mixture:
         )
         return Distances(to_classes, to_centers, self.freedom[attribute].expand(len(points)))
 
-    def build_evidence(self, attribute: int, left_out: Scores) -> Evidence:
+    def build_evidence(self, attribute: int, left_out: LeftOutEvidence) -> Evidence:
         """The evidence of one of the attributes."""
         center, whitening = self.means[attribute].mean(dim=0), self.whitening[attribute]
         means = (self.means[attribute] - center) @ whitening
-        nothing = left_out[0].new_zeros(len(left_out[0]))
+        nothing = left_out.squares.new_zeros(len(left_out.squares))
         return Evidence(means, center, whitening, self.freedom[attribute], left_out, nothing)
 
     def surplus(self, attribute: int) -> Float[Tensor, "class"]:
@@ -210,8 +211,8 @@ def fit_weights(
     readouts = prepare(examples, features, others, plain, used, everything, settings.shrinkage)
     mixtures = [share_out(readouts, weight) for weight in weights]
     class_scores = torch.zeros_like(plain.class_scores[2])
-    # weight setting attribute item class
-    left_out = features.new_zeros(len(weights), len(known), len(features), *class_scores.shape)
+    squares = features.new_zeros(len(weights), len(used), *class_scores.shape)
+    background = features.new_zeros(len(weights), len(used), len(labels), len(known))
     fold = (examples.rank + examples.order[labels]) % FOLDS
     for number in fold.unique().tolist():
         rows = fold == number
@@ -219,19 +220,19 @@ def fit_weights(
         class_scores[rows] = corrected(examples.frozen[rows, 0], correction) @ examples.text.T
         part = replace(plain, correction=correction)
         readouts = prepare(examples, features, others, part, used, ~rows, settings.shrinkage)
-        for weight, whole, of_weight in zip(weights, mixtures, left_out, strict=True):
+        for number, (weight, whole) in enumerate(zip(weights, mixtures, strict=True)):
             mixture = share_out(readouts, weight)
             for place, at in enumerate(used):
                 distances = mixture.distances(place, features[at, rows, 0], known)
                 lacking = mixture.surplus(place) - whole.surplus(place)
-                for setting, is_known in enumerate(known):
-                    factors = bayes_factors(distances, setting, settings.spread) + lacking
-                    of_weight[setting, at, rows] = factors * is_known
+                squares[number, place, rows] = distances.to_classes - 2 * lacking
+                background[number, place, rows] = compute_background(distances, settings.spread)
     fits = []
-    for mixture, of_weight in zip(mixtures, left_out, strict=True):
+    for number, mixture in enumerate(mixtures):
         evidence = [build_no_evidence(examples, part, plain.with_evidence) for part in features]
         for place, at in enumerate(used):
-            evidence[at] = mixture.build_evidence(place, [*of_weight[:, at]])
+            left_out = LeftOutEvidence(background[number, place], squares[number, place], known)
+            evidence[at] = mixture.build_evidence(place, left_out)
         scores = [*plain.class_scores[:2], class_scores]
         fits.append(weigh(examples, plain.correction, plain.rest, plain.with_evidence, evidence, scores))
     return fits
