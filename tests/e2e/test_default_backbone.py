@@ -1,7 +1,9 @@
 """README's three commands with the default backbone, which a stand-in of the hub serves in small."""
 
+import csv
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,6 +15,8 @@ from dear.adapters.predictor import Predictor
 from dear.backbone.loading.load import load_clip
 from dear.backbone.loading.open_clip_format import build_random
 from dear.backbone.names import REAL
+from dear.data.sources.benchmarks import benchmarks, published_names
+from dear.report.published import ablation, base_to_novel, transfer
 from tests.e2e.conftest import Run
 from tests.standin_hub import CHUNK, StandIn
 
@@ -22,6 +26,8 @@ from fastapi.testclient import TestClient
 from dear.serving.app import create_app
 from dear.serving.service import Service
 
+OPENAI, OPENAI_REPOSITORY = "ViT-B-16-quickgelu", "timm/vit_base_patch16_clip_224.openai"
+RECIPES = Path(__file__).parents[2] / "recipes"
 REPOSITORY, FILE = "laion/CLIP-ViT-B-16-laion2B-s34B-b88K", "open_clip_model.safetensors"
 SMALL = {  # 12 layers of 12 heads, as the published role table has them
     "embed_dim": 16,
@@ -99,6 +105,91 @@ def test_a_strangers_folder_with_a_model_of_the_same_names_is_not_taken(
     monkeypatch.chdir(folder)
     assert load_clip(*REAL).identity.sha256 == published
     assert load_clip(REAL.model, f"./{REAL.pretrained}").identity.sha256 != published
+
+
+def write_benchmarks(root: Path) -> None:
+    """Every benchmark in CoOp's layout, with its first four classes: 16 images of each to train on, one to
+    test on.
+    """
+    for number, benchmark in enumerate(benchmarks().values()):
+        folder = root / benchmark.folder / benchmark.images
+        folder.mkdir(parents=True)
+        rows: dict[str, list[Any]] = {"train": [], "val": [], "test": []}
+        for label, name in enumerate(published_names(benchmark)[:4]):
+            for image in range(17):
+                path = folder / f"{label}-{image}.png"
+                Image.new("RGB", (33, 32), (60 * label, 14 * image, 9 * number)).save(path)
+                rows["train" if image else "test"].append([path.name, label, name])
+        (root / benchmark.folder / f"split_zhou_{benchmark.name}.json").write_text(json.dumps(rows))
+
+
+def table(folder: Path, name: str) -> list[dict[str, str]]:
+    return list(csv.DictReader((folder / "report" / f"{name}.csv").read_text().splitlines()))
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("served")
+def test_the_papers_recipes_stand_beside_its_numbers(
+    standin: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run
+) -> None:
+    """Tables 2, 3, 5 and 6, with few images of benchmarks that are not those: every number that the paper
+    prints is in the row of its method and data set.
+    """
+    monkeypatch.setitem(_MODEL_CONFIGS, OPENAI, {**SMALL, "quick_gelu": True})
+    standin.files[OPENAI_REPOSITORY] = {FILE: save(dict(build_random(OPENAI, 6).state_dict()))}
+    write_benchmarks(tmp_path / "data")
+    paper, folder = RECIPES / "paper", tmp_path / "runs"
+    few = ["--train.epochs", "1", "--train.warmup-epochs", "0", "--seeds", "1"]
+    few += ["--dataset.root", str(tmp_path / "data"), "--out", str(folder)]
+    run(["run", "recipe", str(paper / "base-to-novel.yaml"), *few])
+    run(["run", "recipe", str(paper / "cross-dataset.yaml"), *few])
+    for name in ("mask", "loss", "inference", "attributes", "quantile"):
+        run(
+            [
+                "run",
+                "recipe",
+                f"{paper / 'ablations.yaml'}:{name}",
+                *few,
+                "--data",
+                "imagenet,DTD"[: 8 if name in ("attributes", "quantile") else None],
+            ]
+        )
+    openai = ["--model", OPENAI, "--pretrained", "openai", "--dear.roles-from-other-weights"]
+    words = [word if word != str(folder) else str(tmp_path / "openai") for word in few]
+    run(["run", "recipe", str(paper / "base-to-novel.yaml"), *words, *openai])
+
+    printed = base_to_novel()
+    for place, methods in (
+        (folder, {"dear": "DeAR"}),
+        (tmp_path / "openai", {"dear": "DeAR", "zero-shot": "CLIP"}),
+    ):
+        run(["report", str(place / "base-to-novel")])
+        rows = {
+            row["Data set: method"]: row for row in table(place / "base-to-novel", "base-to-novel-published")
+        }
+        for method, name in methods.items():
+            for data_set in {data_set for _, data_set in printed}:
+                row = rows[f"{data_set}: {method}"]
+                for column, measure in (("Base", "base"), ("Novel", "novel"), ("HM", "hm")):
+                    assert float(row[f"{column} (published)"]) == printed[name, data_set][measure][0]
+        assert len([label for label in rows if "supplement" not in label]) == 12 * len(methods)
+    run(["report", str(folder / "cross-dataset")])
+    rows_of_transfer = table(folder / "cross-dataset", "cross-dataset")
+    (dear_row,) = [row for row in rows_of_transfer if row["Method"] == "DeAR"]
+    assert {
+        name: float(value) for name, value in dear_row.items() if name in transfer("cross-dataset")["DeAR"]
+    } == {name: value for name, value in transfer("cross-dataset")["DeAR"].items() if name in dear_row}
+    assert {row["Method"] for row in rows_of_transfer if row["published"] == "no"} >= {"zero-shot", "dear"}
+    for name in ("mask", "loss", "inference", "attributes", "quantile"):
+        run(["report", str(folder / f"ablation-{name}")])
+        rows = {row["Variant"]: row for row in table(folder / f"ablation-{name}", f"ablation-{name}")}
+        for data, by_row in ablation(name).items():
+            title = {"average of 11": "11 data sets"}.get(data, data)
+            for label, numbers in by_row.items():
+                for column, measure in (("Base", "base"), ("Novel", "novel"), ("HM", "hm")):
+                    if measure in numbers:
+                        assert float(rows[label][f"{column}, published ({title})"]) == numbers[measure][0]
+                        assert rows[label][column]  # ours stands beside it
 
 
 def tree(folder: Path) -> dict[str, int]:

@@ -20,7 +20,7 @@ from cyclopts import CycloptsError, Group, Parameter, Token, convert
 
 from dear.data.settings import DataSettings
 from dear.errors import DearError
-from dear.evaluation.experiment import TrainOverrides
+from dear.evaluation.experiment import DataOverrides, TrainOverrides
 from dear.evaluation.protocols import PROTOCOLS
 from dear.methods.declaration import MethodSettings, read_published_rows
 from dear.methods.registry import AUTO, METHODS, PATH, known_method, option_groups, register
@@ -91,6 +91,7 @@ OPTIONS = Parameter(
 
 Parameter(group=Group("Training", sort_key=100), show_default=False)(TrainOverrides)
 Parameter(group=Group("Reading a data set", sort_key=100))(DataSettings)
+Parameter(group=Group("Reading a data set", sort_key=100), show_default=False)(DataOverrides)
 
 
 def named_methods(words: Sequence[str], command: Callable[..., Any]) -> list[str]:

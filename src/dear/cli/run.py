@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from inspect import cleandoc
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any
 
 from cyclopts import Parameter
@@ -13,11 +14,11 @@ from dear.cli.output import PrintableConsole, table
 from dear.cli.parsing import Flat
 from dear.errors import SettingsError, plural
 from dear.evaluation.ablations import METHOD, ablation_setups, ablations
-from dear.evaluation.experiment import Experiment, Machines, RunOptions
+from dear.evaluation.experiment import DataOverrides, Experiment, Machines, RunOptions, TrainOverrides
 from dear.evaluation.protocols import PROTOCOLS
 from dear.evaluation.protocols.base import Protocol
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
-from dear.evaluation.recipe import expand_all, load_recipes, restrict
+from dear.evaluation.recipe import change, expand_all, load_recipes
 from dear.evaluation.resolve import MethodSetup, RoleVariant
 from dear.methods.registry import METHODS, known_method, methods_with_roles, option_groups
 from dear.report.grid import Grid
@@ -127,14 +128,21 @@ def command_recipe(
     data: list[str] | None = None,
     methods: list[str] | None = None,
     seeds: list[int] | None = None,
+    shots: list[int] | None = None,
+    model: str | None = None,
+    pretrained: str | None = None,
+    roles: Path | None = None,
+    train: TrainOverrides = MappingProxyType({}),
+    dataset: DataOverrides = MappingProxyType({}),
     out: Path | None = None,
     dry_run: bool = False,
     machines: Flat[Machines] = Machines(),
+    **settings: Mapping[str, Any],
 ) -> Summary:
     """Run a recipe (YAML), or all recipes of a folder; what they share is computed once.
 
-    docs/reproduce.md describes the keys of a recipe. A run with a record is not repeated; an interrupted run
-    resumes where it stopped.
+    docs/reproduce.md describes the keys of a recipe, of which options replace those of the same name. A run
+    with a record is not repeated; an interrupted run resumes where it stopped.
 
     Args:
         path: A recipe, one part of it as FILE.yaml:NAME, or a folder of recipes.
@@ -142,10 +150,28 @@ def command_recipe(
         methods: Only these of the recipe's methods. Classes outside the package have to be named to be
             imported; these alone leave the others in.
         seeds: Seeds to use instead of the recipe's.
+        shots: Training images per class.
+        model: Backbone. Without --pretrained it has its usual weights.
+        pretrained: Weights: an open_clip tag, a local file, or random:SEED.
+        roles: Role table of the weights.
+        train: Settings of training.
+        dataset: How data sets are read.
         out: Another output folder: each recipe writes to a subfolder with the name of its own folder.
         dry_run: List the runs without making them.
+        settings: Settings of the recipe's methods, except those that it gives its rows.
     """
-    experiments = restrict(load_recipes(path, out), data=data, methods=methods, seeds=seeds)
+    options = {"seeds": seeds, "shots": shots, "model": model, "pretrained": pretrained, "roles": roles}
+    experiments = load_recipes(path, out)
+    names = dict.fromkeys(setup.method for experiment in experiments for setup in experiment.methods)
+    experiments = change(
+        experiments,
+        data=data,
+        methods=methods,
+        settings=collect_settings([*names], settings),
+        train=train,
+        dataset=dataset,
+        **{name: value for name, value in options.items() if value is not None},
+    )
     return execute(experiments, machines, dry_run=dry_run)
 
 

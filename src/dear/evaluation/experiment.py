@@ -28,8 +28,10 @@ MOST_SEED = 2**63 - 1
 if TYPE_CHECKING:
     TrainOverrides = Mapping[str, Any]
     """The training settings that the user sets, by field; commands make their options of it."""
+    DataOverrides = Mapping[str, Any]
+    """The same for settings of how data sets are read."""
 else:
-    TrainOverrides = overrides_class(TrainSettings)
+    TrainOverrides, DataOverrides = overrides_class(TrainSettings), overrides_class(DataSettings)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,8 +139,9 @@ class Experiment(RunOptions):
 
     @property
     def named_by(self) -> str:
-        """The file that names the backbone, for errors; "" if it is the user who does."""
-        return f"the recipe {self.recipe}" if self.recipe else ""
+        """Who named the backbone, for messages: its recipe; "" if the user did."""
+        named = {"model", "pretrained"} & {*(self.about.get("options") or ())}
+        return f"the recipe {self.recipe}" if self.recipe and not named else ""
 
     @property
     def world(self) -> bool:

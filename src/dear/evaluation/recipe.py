@@ -24,10 +24,12 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from dear.data.settings import DataSettings
-from dear.errors import DataError, DearError, UnknownNameError
+from dear.data.sources.benchmarks import named_benchmark
+from dear.errors import DataError, DearError, SettingsError, UnknownNameError
 from dear.evaluation.ablations import ablation_setups, ablations
 from dear.evaluation.experiment import Experiment, RunOptions
 from dear.evaluation.protocols import PROTOCOLS
@@ -176,22 +178,28 @@ def expand_all(items: Sequence[Any], methods: Iterable[str] = METHODS) -> list[A
     return [item for _, item in pairs if item != ALL]
 
 
-def restrict(
+def change(
     experiments: Sequence[Experiment],
     *,
     data: Sequence[str] | None = None,
     methods: Sequence[str] | None = None,
-    seeds: Sequence[int] | None = None,
+    settings: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+    train: Mapping[str, Any] = MappingProxyType({}),
+    dataset: Mapping[str, Any] = MappingProxyType({}),
+    **options: Any,
 ) -> list[Experiment]:
-    """Restrict experiments to some of their data sets and methods, with other seeds. The method "all" stands
-    for every method that one of them has; classes outside the package alone restrict nothing, because they
-    have to be named for dear to import them.
+    """Restrict experiments to some of their data sets, by any of their names, and methods; with other
+    ``settings`` of methods, by method, of training and of reading data sets, and other ``options``, fields of
+    `RunOptions`. The method "all" stands for every method that one of them has; classes outside the
+    package alone restrict nothing, because they have to be named for dear to import them. A model without
+    weights has its usual ones.
 
-    Raises DataError for a data set or method that none of them has, and if an experiment is left empty.
+    Raises DataError for a data set or method that none of them has, and if an experiment is left empty;
+    SettingsError for a setting that a recipe gives its rows.
     """
-    known_data = dict.fromkeys(name for experiment in experiments for name in experiment.data)
+    known_data = dict.fromkeys(standard_name(name) for experiment in experiments for name in experiment.data)
     known_methods = dict.fromkeys(setup.method for experiment in experiments for setup in experiment.methods)
-    data = [*known_data] if data is None else data
+    data = [*known_data] if data is None else [*map(standard_name, data)]
     methods = [*known_methods] if methods is None else expand_all(methods, known_methods)
     for kind, names, known in (("data set", data, known_data), ("method", methods, known_methods)):
         if unknown := [name for name in names if name not in known]:
@@ -200,15 +208,42 @@ def restrict(
             )
     if all(METHODS[name].module for name in methods):
         methods = [*known_methods]
-    restricted = []
+    options = {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
+    if "model" in options:
+        options = {"pretrained": None, **options}
+    changed = []
     for experiment in experiments:
-        chosen_data = tuple(name for name in experiment.data if name in data)
-        setups = tuple(setup for setup in experiment.methods if setup.method in methods)
+        chosen_data = tuple(name for name in experiment.data if standard_name(name) in data)
+        setups = tuple(
+            _with_settings(setup, settings.get(setup.method, {}), experiment.recipe)
+            for setup in experiment.methods
+            if setup.method in methods
+        )
         if not chosen_data or not setups:
             raise DataError(f"the recipe {experiment.recipe} has none of the data sets, or of the methods.")
-        chosen_seeds = experiment.seeds if seeds is None else tuple(seeds)
-        restricted.append(replace(experiment, data=chosen_data, methods=setups, seeds=chosen_seeds))
-    return restricted
+        fields_of_all: dict[str, Any] = {
+            "train": {**experiment.train, **train},
+            "dataset": replace(experiment.dataset, **dataset),
+            "about": {**experiment.about, **({"options": [*options]} if options else {})},
+        }
+        changed.append(replace(experiment, data=chosen_data, methods=setups, **fields_of_all, **options))
+    return changed
+
+
+def _with_settings(setup: MethodSetup, settings: Mapping[str, Any], recipe: str) -> MethodSetup:
+    """A setup with more settings than its recipe's. Raises SettingsError for one that the recipe gives."""
+    if given := [name for name in settings if name in setup.settings]:
+        raise SettingsError(
+            f"{given[0]} of {setup.method} is set by the recipe {recipe}: omit the option, or change a copy "
+            "of the recipe."
+        )
+    return replace(setup, settings={**setup.settings, **settings})
+
+
+def standard_name(data_set: str) -> str:
+    """The name of a benchmark that has several; any other name as it is."""
+    benchmark = named_benchmark(data_set)
+    return data_set if benchmark is None else benchmark.name
 
 
 def _roles(path: Path, folder: Path) -> Path:

@@ -9,7 +9,7 @@ from dear.cli.run import command_ablation
 from dear.errors import DataError, SettingsError
 from dear.evaluation.ablations import ablation_setups, ablations
 from dear.evaluation.experiment import expand_data
-from dear.evaluation.recipe import RecipeError, load_recipe, load_recipes, restrict
+from dear.evaluation.recipe import RecipeError, change, load_recipe, load_recipes
 from dear.evaluation.resolve import MethodSetup
 from dear.methods.registry import METHODS
 
@@ -139,17 +139,37 @@ def test_no_recipe(tmp_path: Path) -> None:
 def test_part_of_a_recipe(tmp_path: Path) -> None:
     one = load_recipe(written(tmp_path, GOOD))
     two = load_recipe(written(tmp_path, GOOD.replace("zero-shot", "coop"), "two.yaml"))
-    (part,) = restrict([one], data=["stamped-tiles"], methods=["dear"], seeds=[7])
+    (part,) = change([one], data=["stamped-tiles"], methods=["dear"], seeds=[7])
     assert (part.data, part.methods, part.seeds) == (("stamped-tiles",), one.methods[1:], (7,))
     assert load_recipe(tmp_path / "one.yaml", tmp_path).out == tmp_path / "x"
-    assert restrict([one, two]) == restrict([one, two], methods=["all"]) == [one, two]
+    assert change([one, two]) == change([one, two], methods=["all"]) == [one, two]
+    changed = change(
+        [two],
+        settings={"dear": {"tokens": 2}},
+        train={"epochs": 3},
+        dataset={"workers": 2},
+        shots=(5,),
+        model="tiny",
+    )
+    assert [setup.settings for setup in changed[0].methods] == [{}, {"beta": 0.5, "tokens": 2}]
+    assert (changed[0].train, changed[0].shots) == ({"epochs": 3, "lr": 0.01}, (5,))
+    assert (changed[0].backbone, changed[0].named_by) == (("tiny", None), "")
+    assert (changed[0].dataset.workers, two.named_by) == (2, "the recipe two")
     for options, missing in (
         ({"data": ["stamped-tiles", "other"]}, "'other'.* mixed-paints, s"),
         ({"methods": ["dear", "maple"]}, "'maple'.* zero-shot, dear"),
         ({"methods": ["zero-shot"]}, "recipe two"),
     ):
         with pytest.raises(DataError, match=missing):
-            restrict([one, two], **options)
+            change([one, two], **options)
+
+
+def test_what_a_recipe_gives_its_rows_is_not_changed() -> None:
+    """And a benchmark goes by each of its names."""
+    experiments = load_recipes(RECIPES / "paper" / "ablations.yaml:beta")
+    with pytest.raises(SettingsError, match="beta of dear is set by the recipe ablations:beta"):
+        change(experiments, settings={"dear": {"beta": 0.5}})
+    assert change(experiments, data=["dtd", "eurosat"])[0].data == ("DescribableTextures", "EuroSAT")
 
 
 @pytest.mark.parametrize(
