@@ -315,6 +315,7 @@ def test_fused_scores_lie_within_the_temperature(name: str, clip: Clip) -> None:
         torch.testing.assert_close(scores(method, decoupled=True), scale * image[0] @ text.T)
     if len(method.features) == 1:
         assert torch.equal(scores(method, decoupled=True), scores(method))
+    assert torch.equal(method(images()), scores(method))
 
 
 @pytest.mark.parametrize("name", TRAINED)

@@ -115,9 +115,18 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
     options = {"epochs": 1, "warmup_epochs": 0}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        dear.fit("mixed-paints", place / "DIR", shots=2, train=options)
+        dear.fit("mixed-paints", place / "my-classifier", shots=2, train=options)
     assert (
-        main(["index", "build", str(place / "DIR"), str(place / "photos"), "--out", f"{place}/photos.index"])
+        main(
+            [
+                "index",
+                "build",
+                str(place / "my-classifier"),
+                str(place / "photos"),
+                "--out",
+                f"{place}/photos.index",
+            ]
+        )
         == 0
     )
     return place
@@ -125,19 +134,19 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def start_server(served: Path) -> Iterator[Start]:
-    """``start_server(*options, token=None)``: docs/use.md's `dear serve` on a free port, and its address."""
+    """``start_server(*options, token=None)``: docs/serve.md's server on a free port, and its address."""
     processes = []
 
     def start(*options: str, token: str | None = None) -> tuple[subprocess.Popen[str], str]:
         source = str(Path(dear.__file__).parents[1])
         environment = os.environ | {"PYTHONPATH": source, "DEAR_TOKEN": token or ""}
         program = "import sys; from dear.cli.main import main; sys.exit(main())"
-        command = ["serve", "DIR", "--index", "photos.index", "--port", "0"]
+        command = ["serve", "my-classifier", "--index", "photos.index", "--port", "0"]
         words = [sys.executable, "-c", program, *command, *options]
         server = subprocess.Popen(words, cwd=served, env=environment, stderr=subprocess.PIPE, text=True)
         processes.append(server)
         printed = ""
-        while not (match := re.search(r"serving DIR at (http://127\.0\.0\.1:\d+)/", printed)):
+        while not (match := re.search(r"serving my-classifier at (http://127\.0\.0\.1:\d+)/", printed)):
             line = server.stderr.readline()
             assert line, f"the server ended: {printed}"
             printed += line

@@ -19,7 +19,18 @@ from dear.data.world.tasks import load_task
 from tests.documented import PAGES, Shown, blocks, commands
 
 pytestmark = pytest.mark.long
-GUIDES = ("start", "your-data", "choose", "use", "search", "roles", "backbones", "add-a-method")
+GUIDES = (
+    "start",
+    "your-data",
+    "choose",
+    "use",
+    "serve",
+    "own-loop",
+    "search",
+    "roles",
+    "backbones",
+    "add-a-method",
+)
 HOW_TO = [page for page in PAGES if page in ("README.md", *(f"docs/{name}.md" for name in GUIDES))]
 NOT_RUN = {
     "dear serve": "it does not end: tests/e2e/test_serve.py",
@@ -39,6 +50,8 @@ NOT_RUN_PYTHON = {
     "METHOD = ": "a line of a module",
     "write_evaluation": "needs another folder",
 }
+ONE_PROGRAM = "docs/own-loop.md"
+"""A page whose blocks of Python belong together."""
 QUICK = ("--train.epochs", "1", "--train.warmup-epochs", "0")
 MODEL = {"--model": ("tiny",), "--pretrained": (), "--roles": ()}
 """Options of the backbone, and what they are in the tests."""
@@ -52,6 +65,11 @@ def is_run(words: str, but: dict[str, str]) -> bool:
     return not any(part in words for part in but)
 
 
+def programs(page: str) -> list[str]:
+    found = blocks(page, "python")
+    return ["\n".join(found)] if page == ONE_PROGRAM else found
+
+
 RUN = {
     page: found
     for page in HOW_TO
@@ -60,7 +78,7 @@ RUN = {
 PYTHON = [
     (page, number)
     for page in HOW_TO
-    for number, block in enumerate(blocks(page, "python"))
+    for number, block in enumerate(programs(page))
     if is_run(block, NOT_RUN_PYTHON)
 ]
 
@@ -87,8 +105,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     options = {"epochs": 1, "warmup_epochs": 0}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DEAR_CACHE", str(place / "cache"))
-        dear.fit(place / "photos", place / "DIR", model="tiny", train=options)
-    shutil.copytree(place / "DIR", place / "my-classifier")
+        dear.fit(place / "photos", place / "my-classifier", model="tiny", train=options)
     return place
 
 
@@ -139,7 +156,7 @@ def test_the_commands_of_a_page_run(page: str, work: Path, capsys: pytest.Captur
 def test_the_python_of_a_page_runs(
     page: str, number: int, work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    block = blocks(page, "python")[number]
+    block = programs(page)[number]
     if "dear.fit(" in block:
         shutil.rmtree(work / "my-classifier")
     options: dict[str, Any] = {"model": "tiny", "train": {"epochs": 1, "warmup_epochs": 0}}

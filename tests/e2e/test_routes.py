@@ -35,7 +35,7 @@ def client(start_server: Start) -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def predictor(served: Path) -> dear.Predictor:
-    return dear.Predictor(served / "DIR")
+    return dear.Predictor(served / "my-classifier")
 
 
 def form(*images: bytes) -> list[tuple[str, tuple[str, bytes]]]:
@@ -46,7 +46,7 @@ def test_health_and_info(client: Any, predictor: dear.Predictor) -> None:
     health = client.get("/health")
     assert (health.status_code, health.json()) == (200, {"status": "ok"})
     info = client.get("/api/info").json()
-    assert info["name"] == "DIR"
+    assert info["name"] == "my-classifier"
     assert info["method"] == predictor.bundle.method
     assert info["weights"]["model"] == "tiny"
     assert info["caution"]

@@ -1,4 +1,4 @@
-"""`dear serve` as a process: docs/use.md's requests as written, the token, and the end."""
+"""`dear serve` as a process: docs/serve.md's requests as written, the token, and the end."""
 
 import os
 import shutil
@@ -17,7 +17,7 @@ from tests.e2e.conftest import Start
 httpx = pytest.importorskip("httpx", reason="the extra `dev` is not installed")
 pytest.importorskip("uvicorn", reason="the extra `app` is not installed")
 
-PAGE = "docs/use.md"
+PAGE = "docs/serve.md"
 [START] = (block for block in blocks(PAGE, "sh") if block.startswith("dear serve"))
 [REQUESTS] = (block for block in blocks(PAGE, "sh") if block.startswith("curl"))
 [PYTHON] = (block for block in blocks(PAGE, "python") if "urllib" in block)
@@ -42,7 +42,7 @@ def with_token(server: tuple[subprocess.Popen[str], str]) -> str:
 @pytest.mark.skipif(CURL is None, reason="there is no curl")
 def test_the_requests_with_curl(served: Path, with_token: str) -> None:
     (served / ".curlrc").write_text("fail-with-body\nsilent\nno-progress-meter\n")  # a refusal is an error
-    assert START.strip() == "dear serve DIR --index photos.index"  # as `start_server` has it
+    assert START.strip() == "dear serve my-classifier --index photos.index"  # as `start_server` has it
     assert REQUESTS.count(ADDRESS) == 4
     environment = os.environ | {"HOME": str(served), "CURL_HOME": str(served), "DEAR_TOKEN": TOKEN}
     words = ["bash", "-ec", REQUESTS.replace(ADDRESS, with_token)]
@@ -61,7 +61,7 @@ def test_the_request_in_python(
     monkeypatch.chdir(served)
     program = PYTHON.replace(ADDRESS, with_token).replace("Bearer TOKEN", f"Bearer {TOKEN}")
     exec(compile(program, PAGE, "exec"), {"__name__": "__main__"})
-    names = dear.Bundle.from_pretrained(served / "DIR").classes
+    names = dear.Bundle.from_pretrained(served / "my-classifier").classes
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 3
     assert all(line.startswith(names) for line in lines)
@@ -100,4 +100,4 @@ def test_the_end(server: tuple[subprocess.Popen[str], str]) -> None:
 @pytest.mark.parametrize("options", ["--host 0.0.0.0", "--port 70000", "--token a;b", "--origin clip"])
 def test_what_cannot_be_served(served: Path, options: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DEAR_TOKEN", raising=False)
-    assert main(["serve", str(served / "DIR"), *options.split()]) == 2
+    assert main(["serve", str(served / "my-classifier"), *options.split()]) == 2

@@ -27,7 +27,7 @@ def command(
     options: Flat[BundleOptions] = BundleOptions(),
     limits: Limits = DEFAULTS,
 ) -> dict[str, Any]:
-    """Serve a bundle until Ctrl-C: a page for people, and /api for programs (docs/use.md).
+    """Serve a bundle until Ctrl-C: a page for people, and /api for programs (docs/serve.md).
 
     Args:
         bundle: Folder of the bundle, or its name on the hub.

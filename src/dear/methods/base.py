@@ -239,6 +239,10 @@ class Method(nn.Module):
         """Unit image features, one per name in ``features``; by default the frozen class feature."""
         return self.frozen_image(trunk).unsqueeze(0)
 
+    def forward(self, images: Float[Tensor, "batch 3 height width"]) -> Logits:
+        """The scores of the current classes for images in [0, 1], at the size of the model."""
+        return self.logits(self.image_features(self.image_trunk(images)), self.text_features())
+
     def read_out(self, trunk: Trunk) -> Readout:
         """What the image features are made of: it does not change in training, and can be kept."""
         return trunk

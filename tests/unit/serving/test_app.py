@@ -26,7 +26,7 @@ from dear.serving.app import create_app
 
 URL, LIMITS = "http://127.0.0.1", Limits()
 ROOT = Path(__file__).parents[3]
-GUIDE = (ROOT / "docs" / "use.md").read_text(encoding="utf-8")
+GUIDE = (ROOT / "docs" / "serve.md").read_text(encoding="utf-8")
 PNG = png(picture())
 
 
@@ -107,7 +107,7 @@ def test_a_crash_is_told_without_what_is_inside(
     def crash(*_: object) -> None:
         raise ValueError("inside")
 
-    monkeypatch.setattr(predictor, "candidates", crash)
+    monkeypatch.setattr(predictor, "best_classes", crash)
     client = serve()
     answer = client.post("/api/predict", content=PNG)
     assert (answer.status_code, answer.json()["kind"], "inside" in answer.text) == (500, "server", False)
