@@ -53,6 +53,13 @@ def test_assign_show_and_compare(spans: Path, tmp_path: Path, ask: Ask, run: Run
     compared = run(["roles", "compare", str(out), str(dealt), "--heads"])[0]
     assert "Dominant concepts: " in compared
     assert "both tables agree" in compared
+    # With another model's, whose heads are others, by concept.
+    counts = ask(["roles", "compare", str(out), "published"])["counts"]
+    assert (counts["all"][0], counts["all"][2]) == (6, 48)
+    assert [sum(row[i] for row in counts.values()) for i in range(4)] == [
+        2 * count for count in counts["all"]
+    ]
+    assert "Heads by dominant concept" in run(["roles", "compare", str(out), "published"])[0]
 
 
 @pytest.mark.long
@@ -131,9 +138,42 @@ def test_discover_from_a_folder_without_classes(small: Clip, photos: Path, tmp_p
     assert ("data:image" in page, "What the heads carry" in page) == (False, True)
 
 
+CONCEPTS = """phrase,concept
+the color red,color
+the color green,color
+the color blue,color
+a yellow thing,color
+a circle,shape
+a square,shape
+a star,shape
+a triangle,shape
+a table,furniture
+a chair,furniture
+a sofa,furniture
+a bed,furniture
+"""
+
+
+@pytest.mark.usefixtures("small")
+def test_discover_with_concepts_of_ones_own(photos: Path, tmp_path: Path, ask: Ask) -> None:
+    """The table knows no others, and the core attributes are those that are named."""
+    (phrases := tmp_path / "phrases.csv").write_text(CONCEPTS)
+    words = f"roles discover --model ViT-B-16 --data {photos} --phrases {phrases} --rank 7 "
+    words += f"--attributes furniture,color --settings.min-sizes 2 --out {tmp_path}/roles.json"
+    roles = ask(words.split())["roles"]
+    assert roles["attributes"] == ["furniture", "color"]
+    assert {head["concept"] for head in roles["heads"]} <= {"color", "shape", "furniture"}
+    assert roles["settings"]["concepts_from"] == str(phrases)
+
+
 @pytest.mark.parametrize(
     ("words", "key"),
     [
+        (
+            "discover --data PHOTOS --phrases OWN --rank 7 --attributes sea",
+            "Known concepts: color, furniture",
+        ),
+        ("discover --data PHOTOS --attributes color --settings.attributes color", "give one"),
         ("discover", "needs images: give a folder"),
         ("discover --data PHOTOS --phrases nowhere.txt", "nowhere.txt: No such file or directory"),
         ("discover --data PHOTOS --phrases LATIN", "is not in UTF-8"),
@@ -150,7 +190,9 @@ def test_discover_from_a_folder_without_classes(small: Clip, photos: Path, tmp_p
 @pytest.mark.usefixtures("small")
 def test_bad_input(words: str, key: str, photos: Path, spans: Path, tmp_path: Path, run: Run) -> None:
     (tmp_path / "latin.txt").write_bytes("ein Gem\xe4lde\n".encode("latin-1"))
-    for name, path in {"PHOTOS": photos, "SPANS": spans, "LATIN": tmp_path / "latin.txt"}.items():
+    (own := tmp_path / "own.csv").write_text(CONCEPTS)
+    paths = {"PHOTOS": photos, "SPANS": spans, "LATIN": tmp_path / "latin.txt", "OWN": own}
+    for name, path in paths.items():
         words = words.replace(name, str(path))
     if words.startswith(("discover", "assign")):
         words += f" --model ViT-B-16 --out {tmp_path}/out/roles.json --html {tmp_path}/out/roles.html"

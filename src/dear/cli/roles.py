@@ -12,7 +12,7 @@ from dear.roles.settings import check_table
 
 if TYPE_CHECKING:
     from dear.roles.ablation import LayerCurve
-    from dear.roles.compare import Comparison
+    from dear.roles.compare import Comparison, ConceptCounts
     from dear.roles.pictures import Pictures
     from dear.roles.table import RoleTable
 
@@ -136,6 +136,7 @@ def command_compare(first: str, second: str, *, heads: bool = False) -> Any:
     """Compare two role tables: agreement, Cohen's kappa, and the confusion of concepts and roles.
 
     Concepts are compared on the heads for which both tables name one, roles on all heads of shared layers.
+    Of tables of two architectures, whose heads do not correspond, the heads of each concept are counted.
 
     Args:
         first: A file, or a table in the package: discovered or ground-truth (of the tiny CLIP), published
@@ -145,17 +146,25 @@ def command_compare(first: str, second: str, *, heads: bool = False) -> Any:
     """
     for table in (first, second):
         check_table(table)
-    from dear.roles.compare import compare  # loads torch: what can be refused without it is
+    from dear.roles.compare import compare, count_concepts  # loads torch: what can be refused without it is
     from dear.roles.packaged import named_table
 
-    return compare(named_table(first), named_table(second), heads=heads)
+    tables = named_table(first), named_table(second)
+    if len({table.weights.model for table in tables}) == 2:
+        return count_concepts(*tables)
+    return compare(*tables, heads=heads)
 
 
-def render_compare(result: "Comparison", console: PrintableConsole) -> None:
-    """Show agreement, kappa, confusion and entropies."""
+def render_compare(result: "Comparison | ConceptCounts", console: PrintableConsole) -> None:
+    """Show agreement, kappa, confusion and entropies, or how many heads each concept has."""
+    from dear.roles.compare import ConceptCounts
     from dear.roles.table import UNIT
 
     console.say(f"first:  {result.first}", f"second: {result.second}", "")
+    if isinstance(result, ConceptCounts):
+        rows = [[concept, *counts] for concept, counts in result.counts.items()]
+        console.print(grid("Heads by dominant concept", ["", "first", "core", "second", "core"], rows))
+        return
     for title, labels in (("Dominant concepts", result.concepts), ("Roles", result.roles)):
         kappa = "–" if labels.kappa is None else f"{labels.kappa:.2f}"
         console.print(

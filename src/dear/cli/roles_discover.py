@@ -1,6 +1,6 @@
 """`dear roles discover` and `dear roles assign`: a role for every attention head."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,18 +26,23 @@ class Naming:
         preset: Settings by name: default, or paper, the paper's words taken literally: sentence embeddings as
             they are, the heads' phrases clustered alone, entropy over the core attributes.
         settings: Settings of the step from phrases to roles.
+        attributes: Core attributes by name, such as weather,material: short for --settings.attributes.
         out: File of the role table. By default roles.json in the current folder.
         html: File of the table's page. By default beside the table.
     """
 
     preset: Preset = "default"
     settings: RoleSettings = field(default_factory=RoleSettings)
+    attributes: tuple[str, ...] = ()
     out: Path = Path("roles.json")
     html: Path | None = None
 
     def options(self) -> dict[str, Any]:
         """The arguments of a discovery."""
-        return {"settings": with_preset(self.settings, self.preset)}
+        if self.attributes and self.settings.attributes:
+            raise SettingsError("--attributes and --settings.attributes: give one.")
+        settings = replace(self.settings, attributes=self.attributes or self.settings.attributes)
+        return {"settings": with_preset(settings, self.preset)}
 
     def files(self, *others: Path | None) -> tuple[Path, Path]:
         """The files of the table and its page. Raises OutputError unless they and others can be written."""
@@ -75,8 +80,9 @@ def command_discover(
             name. Training images are used, labels are not. By default scenes of the Attribute World, for the
             tiny CLIP alone, which is the default backbone then.
         images: How many images to use, evenly spread over the data set.
-        phrases: Candidate phrases: general, world, or a file with one phrase per line. By default world for
-            the tiny CLIP, else general.
+        phrases: Candidate phrases: general, world, or a file with one phrase per line, or a CSV file with the
+            columns phrase and concept, whose concepts then name the clusters. By default world for the tiny
+            CLIP, else general.
         layers: Layers to analyse, counted from 1, such as 9-12. By default the last third of the tower.
         rank: Principal dimensions of a head's contributions that are used (the published r). A number above
             what a head has is lowered to it: its width + 3 (+ 1 in the exact convention), with an attention

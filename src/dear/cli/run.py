@@ -32,8 +32,8 @@ resumes where it stopped. Several commands on one folder share the work.
 Args:
     methods: Methods to compare, or all; `dear methods` lists them. By default zero-shot and dear, where they
         suit the protocol.
-    role_variant: Variants of the role table to run DeAR with. By default roles, the unchanged table; the
-        other three are the paper's ablations of its mask.
+    role_variant: Variants of the role table to run DeAR with. By default roles, the unchanged table; random
+        draws each head's role anew, and the other three are the paper's ablations of its mask.
     dry_run: List the runs without making them.
     settings: Settings of the methods, such as --dear.beta or --coop.tokens.
 """

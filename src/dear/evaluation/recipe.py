@@ -5,7 +5,8 @@ out: runs/world/base-to-novel    # in the current folder
 data: world                      # the twelve tasks, or a list, which may name world-large, the tasks with
                                  # many classes; for transfer protocols, the targets
 source: source                   # transfer protocols only: the data set to train on
-methods: [zero-shot, dear]       # not with ablation; or all, or {method: dear, settings: {beta: 0.5}, ...}
+methods: [zero-shot, dear]       # not with ablation; or all, or {method: dear, settings: {beta: 0.5}, ...},
+                                 # with `roles: FILE` for a role table of its own
 of: [mask, loss]                 # ablation only: which ones, by default all; `without: [K = 7]` omits rows
 seeds: [1, 2, 3]
 shots: 16                        # or a list
@@ -162,7 +163,8 @@ def _setup(item: Any, path: Path) -> MethodSetup:
         for name, value in setup.settings.items()
         if name in (kind := setup.declared.settings).paths and value != getattr(kind, name)
     }
-    return replace(setup, settings={**setup.settings, **files})
+    table = setup.roles and _roles(setup.roles, path.parent)
+    return replace(setup, settings={**setup.settings, **files}, roles=table)
 
 
 def expand_all(items: Sequence[Any], methods: Iterable[str] = METHODS) -> list[Any]:

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from dear.data.dataset import Dataset
     from dear.roles.table import RoleTable
 
-RoleVariant = Literal["roles", "all-isolated", "all-mixed", "shuffled"]
-"""The role table unchanged, or one of the paper's ablations of it."""
+RoleVariant = Literal["roles", "all-isolated", "all-mixed", "shuffled", "random"]
+"""The role table unchanged, one of the paper's ablations of it, or roles drawn at random."""
 Select = Literal["last", "val"]
 LONGEST_PART = 100
 """Most letters of a data set's name in a file name, which has at most 255 bytes."""
@@ -43,6 +43,7 @@ class MethodSetup:
         quantile: For methods with head roles, assign the roles anew, with this percentage of the heads at
             each end of concept entropy.
         attributes: For methods with head roles, K: the number of core attributes.
+        roles: For methods with head roles, a role table of its own: a file, or the name of a packaged one.
         label: Name of these settings in records and tables, for example "CE + reg".
     """
 
@@ -51,6 +52,7 @@ class MethodSetup:
     role_variant: RoleVariant = "roles"
     quantile: float | None = None
     attributes: int | None = None
+    roles: Path | None = None
     label: str | None = None
 
     def __post_init__(self) -> None:
@@ -62,7 +64,7 @@ class MethodSetup:
         object.__setattr__(self, "settings", settings)
         if not (self.declared.needs_roles or self._takes_roles_unchanged):
             raise SettingsError(
-                f"{self.method} has no head roles: role_variant, quantile and attributes apply to "
+                f"{self.method} has no head roles: role_variant, quantile, attributes and roles apply to "
                 f"{' or '.join(methods_with_roles())}."
             )
 
@@ -72,6 +74,7 @@ class MethodSetup:
         if self.label:
             return self.label
         parts = [
+            "" if self.roles is None else f"roles {self.roles.stem}",
             "" if self.role_variant == "roles" else self.role_variant,
             "" if self.quantile is None else f"q = {self.quantile:g}%",
             "" if self.attributes is None else f"K = {self.attributes}",
@@ -91,10 +94,10 @@ class MethodSetup:
     @property
     def _takes_roles_unchanged(self) -> bool:
         """True if no option of the role mask is set."""
-        return (self.role_variant, self.quantile, self.attributes) == ("roles", None, None)
+        return (self.role_variant, self.quantile, self.attributes, self.roles) == ("roles", None, None, None)
 
     def table(self, roles: "RoleTable | None", seed: int) -> "RoleTable | None":
-        """The role table of a run; shuffled roles are a different permutation for each seed."""
+        """The role table of a run; shuffled and random roles are others for each seed."""
         from dear.roles.variants import with_attributes, with_quantile
 
         if roles is None or not self.declared.needs_roles:
@@ -108,6 +111,8 @@ class MethodSetup:
                 return roles
             case "shuffled":
                 return roles.shuffled(seed)
+            case "random":
+                return roles.random(seed)
             case "all-isolated":
                 return roles.uniform("generalization")
             case "all-mixed":

@@ -247,9 +247,12 @@ def run_all(
     protocol = protocol or BaseToNovel()
     datasets = [leave_out_copies(data.require_single_labels(), data) for data in datasets]
     warn_of_toy(clip.identity.model, world=all(dataset.world for dataset in datasets))
-    resolve = partial(session.resolve, clip, protocol, shots=shots, roles=roles, train=train)
+    tables = {setup: session.roles(clip, setup, None) if setup.roles else roles for setup in methods}
+    resolve = partial(session.resolve, clip, protocol, shots=shots, train=train)
     return [
-        run_one(session, resolve([dataset], setup, seed=seed), out=out, progress=progress)
+        run_one(
+            session, resolve([dataset], setup, seed=seed, roles=tables[setup]), out=out, progress=progress
+        )
         for dataset in datasets
         for seed in seeds
         for setup in methods

@@ -93,11 +93,12 @@ class Session:
         self._datasets = {key: dataset for key, dataset in self._datasets.items() if key[0] in but}
 
     def roles(self, clip: Clip, setup: MethodSetup, table: Path | None) -> RoleTable | None:
-        """The role table of a backbone for a method: the named one, or that of the package. None for a method
-        that needs none, or that can do without and there is none. Raises RoleTableError.
+        """The role table of a backbone for a method: its own, the named one, or that of the package. None for
+        a method that needs none, or that can do without and there is none. Raises RoleTableError.
         """
         if not setup.declared.needs_roles:
             return None
+        table = setup.roles or table
         key = clip, table, table is None and setup.can_lack_roles
         if key not in self._tables:
             self._tables[key] = find_role_table(clip) if key[2] else role_table(clip, table)

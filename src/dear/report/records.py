@@ -226,11 +226,13 @@ def _roles_by_head(record: Record) -> dict[str, Any]:
     shares.
     """
     table = (record.get("roles") or {}).get("table") or {"heads": ()}
-    heads = {
-        f"layer {head['layer']} head {head['head']}": [head["role"], head.get("attribute"), head.get("share")]
-        for head in table["heads"]
-    }
-    return {"attributes": table.get("attributes"), **heads}
+
+    def in_words(head: Mapping[str, Any]) -> str:
+        shares = ", ".join(f"{concept} {share:g}" for concept, share in (head.get("share") or {}).items())
+        return " ".join(filter(None, [head["role"], head.get("attribute"), shares and f"({shares})"]))
+
+    heads = {f"layer {head['layer']} head {head['head']}": in_words(head) for head in table["heads"]}
+    return {"attributes": ", ".join(table.get("attributes") or ()), **heads}
 
 
 def _check_same(what: str, values: Iterable[Any], group: str) -> None:
@@ -244,9 +246,14 @@ def _check_same(what: str, values: Iterable[Any], group: str) -> None:
         path, first, second = f"{path}{key}: ", first.get(key), second.get(key)
     where = f" of {group}" if group else ""
     raise DataError(
-        f"the records{where} mix different {what} ({path}{str(first)[:40]}, {str(second)[:40]}); "
+        f"the records{where} mix different {what} ({path}{_shortened(first)}, {_shortened(second)}); "
         "report them separately"
     )
+
+
+def _shortened(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= 80 else f"{text[:40]} ... {text[-30:]}"
 
 
 def grouped(values: Iterable[Value], key: Callable[[Value], Any]) -> dict[Any, list[Value]]:

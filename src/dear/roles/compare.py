@@ -85,6 +85,34 @@ def agreement(first: Sequence[str], second: Sequence[str]) -> Agreement:
     )
 
 
+@dataclass(frozen=True)
+class ConceptCounts:
+    """The heads of two models by dominant concept; their layers and heads do not correspond.
+
+    Attributes:
+        counts: By concept, and last for "all": heads in the first table, core ones among them, and both in
+            the second.
+    """
+
+    first: str
+    second: str
+    counts: dict[str, tuple[int, int, int, int]]
+
+
+def count_concepts(first: RoleTable, second: RoleTable) -> ConceptCounts:
+    """Count the heads of two tables by concept, the most frequent of the first table first."""
+    tables, counts = (first, second), {}
+    order = Counter(head.concept or "none" for table in tables for head in table.heads)
+    frequent = Counter(head.concept or "none" for head in first.heads)
+    for concept in (*sorted(order, key=lambda name: (-frequent[name], name)), "all"):
+        row = list[int]()
+        for table in tables:
+            heads = [head for head in table.heads if concept in ("all", head.concept or "none")]
+            row += len(heads), sum(head.role == "core" for head in heads)
+        counts[concept] = (row[0], row[1], row[2], row[3])
+    return ConceptCounts(first.source, second.source, counts)
+
+
 def compare(first: RoleTable, second: RoleTable, *, heads: bool = False) -> Comparison:
     """Compare two tables on the layers that both cover; with ``heads`` also head by head.
 

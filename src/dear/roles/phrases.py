@@ -1,7 +1,8 @@
-"""Phrase pools (the package's own, the Attribute World's, or a user's file with one phrase per line), and
+"""Phrase pools (the package's own, the Attribute World's, or a user's file, with concepts or without), and
 sentence embeddings of phrases.
 """
 
+import csv
 import hashlib
 import json
 import re
@@ -37,7 +38,7 @@ class Pool:
     Attributes:
         name: "general", "world" or the file.
         phrases: The phrases, in order.
-        concepts: The concept of each phrase; empty for a user's file.
+        concepts: The concept of each phrase; empty for a user's file without concepts.
         notice: A description of what was left out of a file, or "".
     """
 
@@ -107,21 +108,34 @@ def _pool(name: str, rows: Iterable[tuple[str, Sequence[str], Sequence[str]]]) -
 
 
 def read_pool(path: Path) -> Pool:
-    """A user's phrases: a text file in UTF-8 with one phrase per line; surrounding spaces are removed.
+    """A user's phrases: a text file in UTF-8 with one phrase per line, or a CSV file with the columns phrase
+    and concept; surrounding spaces are removed.
 
     Blank lines and repeats are left out and counted in the pool's notice. Raises DataError for a file that is
-    missing, without a phrase or in another encoding.
+    missing, without a phrase or in another encoding, and for a CSV file that lacks a column or a concept, or
+    has fewer than two concepts.
     """
-    lines = [line.strip() for line in read_lines(path)]
-    while lines and not lines[-1]:
+    lines = read_lines(path)
+    while lines and not lines[-1].strip():
         lines.pop()
-    written = [line for line in lines if line]
-    phrases = tuple(dict.fromkeys(written))
-    if not phrases:
+    rows = [(line.strip(), "") for line in lines]
+    if has_concepts := path.suffix.lower() == ".csv":
+        table = csv.DictReader(lines)
+        if not {"phrase", "concept"} <= {*(table.fieldnames or ())}:
+            raise DataError(f"{path} has no columns phrase and concept: name them in its first line.")
+        rows = [((row["phrase"] or "").strip(), (row["concept"] or "").strip()) for row in table]
+    concepts = dict(row for row in reversed(rows) if row[0])  # the first of repeats
+    if not concepts:
         raise DataError(f"{path} contains no phrase: write one per line.")
-    blank, repeated = len(lines) - len(written), len(written) - len(phrases)
+    phrases = tuple(dict.fromkeys(phrase for phrase, _ in rows if phrase))
+    if has_concepts and (lacking := [phrase for phrase in phrases if not concepts[phrase]]):
+        raise DataError(f"{path} has no concept for the phrase {lacking[0]!r}.")
+    if has_concepts and len({*concepts.values()}) < 2:
+        raise DataError(f"{path} has one concept, {concepts[phrases[0]]!r}: clusters need at least two.")
+    written = sum(bool(phrase) for phrase, _ in rows)
+    blank, repeated = len(rows) - written, written - len(phrases)
     notice = f"{path}: left out {blank} blank lines and {repeated} repeats." if blank or repeated else ""
-    return Pool(str(path), phrases, notice=notice)
+    return Pool(str(path), phrases, tuple(concepts[p] for p in phrases) if has_concepts else (), notice)
 
 
 def with_articles(text: str) -> str:

@@ -89,6 +89,7 @@ ABLATION = "protocol: ablation\nout: x\n"
         (GOOD.replace("[3, 5]", "[3, five]"), r"seeds\[1\] is 'five'"),
         (GOOD.replace("1e-2", f"1{'0' * 320}"), "its lr is"),
         (GOOD.replace("- zero-shot", "- {method: coop, role_variant: shuffled}"), "coop has no head roles"),
+        (GOOD.replace("- zero-shot", "- {method: coop, roles: mine.json}"), "coop has no head roles"),
         (GOOD.replace("- zero-shot", "- {method: dear, label: soft+}"), "two of the methods are called dear"),
         (ABLATION + "of: masks\n", "'masks'.*'mask'"),
         (ABLATION + "of: attributes\nwithout: [K = 8]\n", "'K = 8'"),
@@ -121,6 +122,14 @@ def test_all_is_every_method_that_is_not_named_beside_it(tmp_path: Path) -> None
     named = {"coop": [MethodSetup("coop", label="x")], "dear": [soft, hard]}
     want = tuple(setup for name in METHODS for setup in named.get(name, [MethodSetup(name)]))
     assert setups_of(tmp_path, f"[{', '.join(items)}]") == want
+
+
+def test_a_method_may_have_a_role_table_of_its_own(tmp_path: Path) -> None:
+    """Files are from the recipe's folder; variants are told apart by the tables' names."""
+    tables = [f"{{method: dear, roles: {table}}}" for table in ("mine.json", "published")]
+    plain, mine, published = setups_of(tmp_path, f"[dear, {', '.join(tables)}]")
+    assert (plain.roles, mine.roles, published.roles) == (None, tmp_path / "mine.json", Path("published"))
+    assert [setup.variant for setup in (plain, mine, published)] == [None, "roles mine", "roles published"]
 
 
 def test_an_ablation_runs_all_unless_some_are_named(tmp_path: Path) -> None:

@@ -152,9 +152,20 @@ def test_shuffled_roles_are_another_permutation_for_each_seed(small_clip: Clip) 
     shuffled = [MethodSetup("dear", role_variant="shuffled").table(table, seed) for seed in (1, 2)]
     assert shuffled == [table.shuffled(seed) for seed in (1, 2)]
     assert shuffled[0] != shuffled[1]
+    assert MethodSetup("dear", role_variant="random").table(table, 2) == table.random(2) != table.random(1)
     assert MethodSetup("dear").table(table, 1) is table
     assert MethodSetup("dear", role_variant="all-mixed").table(table, 1) == table.uniform("mixed")
     assert MethodSetup("dear").table(None, 1) is MethodSetup("zero-shot").table(table, 1) is None
+
+
+def test_setups_with_role_tables_of_their_own(small_clip: Clip, tmp_path: Path) -> None:
+    (other := role_table(small_clip).shuffled(3)).save(tmp_path / "dealt.json")
+    own = MethodSetup("dear", DEAR.settings, roles=tmp_path / "dealt.json")
+    records = run(small_clip, [DEAR, own], tmp_path / "out")
+    assert [record["roles"]["table"]["heads"] for record in records] == [
+        table.to_json()["heads"] for table in (role_table(small_clip), other)
+    ]
+    assert [record["variant"] for record in records] == [None, "roles dealt"]
 
 
 def test_a_run_whose_record_is_there_is_not_repeated(

@@ -67,7 +67,7 @@ OTHER = {"role": "mixed", "attribute": None}
 @pytest.mark.parametrize(
     ("part", "first", "second", "key"),
     [
-        ("roles", roles(), roles(**OTHER), "role tables .layer 9 head 0"),
+        ("roles", roles(), roles(**OTHER), r"role tables .layer 9 head 0: core \w+.*, mixed"),
         ("roles", roles(), roles(share={"color": 0.6, "shape": 0.4}), "role tables .layer 9 head 0"),
         ("roles", roles(), roles() | {"source": "by hand"}, "role tables"),
         ("roles", roles(), roles(phrases=["red"], concept="Colour", entropy=0.3), ""),  # no run depends on it

@@ -6,7 +6,7 @@ import pytest
 
 from dear.backbone.clip import Identity
 from dear.errors import RoleTableError
-from dear.roles.compare import agreement, compare
+from dear.roles.compare import agreement, compare, count_concepts
 from dear.roles.table import HeadRole, RoleTable
 
 WEIGHTS = Identity("small", "random", "ab" * 32)
@@ -51,6 +51,16 @@ def test_compare_by_hand() -> None:
     assert (found.roles.heads, found.roles.agree) == (4, 3)
     assert found.entropy == {"core": pytest.approx(0.6), "mixed": 0.9}
     assert found.own_entropy == {"core": pytest.approx(0.2), "generalization": 1.4, "mixed": 0.9}
+
+
+def test_concepts_of_two_models_by_hand() -> None:
+    other = replace(TWO, weights=Identity("large", "random", "cd" * 32))
+    found = count_concepts(ONE, other)
+    assert found.counts == {
+        "color": (2, 1, 2, 2), "shape": (1, 1, 1, 1), "style": (1, 0, 0, 0), "none": (0, 0, 1, 0),
+        "all": (4, 2, 4, 3),
+    }  # fmt: skip
+    assert [*found.counts] == ["color", "shape", "style", "none", "all"]
 
 
 def test_layers_that_one_table_has_alone_do_not_count() -> None:

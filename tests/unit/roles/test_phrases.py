@@ -60,6 +60,38 @@ def test_a_users_file(tmp_path: Path) -> None:
     assert pool.notice == f"{path}: left out 1 blank lines and 1 repeats."
 
 
+def test_a_users_table_has_concepts(tmp_path: Path) -> None:
+    """Commas in a phrase stand in quotes; a repeat keeps its first concept."""
+    path = tmp_path / "mine.csv"
+    rows = [
+        "concept,phrase",
+        'weather,"rain, heavy"',
+        "material, a wooden wall ",
+        "weather,a wooden wall",
+        ",",
+    ]
+    path.write_text("\n".join(rows))
+    pool = load_pool(str(path))
+    assert pool.phrases == ("rain, heavy", "a wooden wall")
+    assert pool.concepts == ("weather", "material")
+    assert pool.notice == f"{path}: left out 1 blank lines and 1 repeats."
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("phrase,topic\nrain,weather\n", "no columns phrase and concept"),
+        ("phrase,concept\nrain,weather\nwood,\n", "no concept for the phrase 'wood'"),
+        ("phrase,concept\nrain,weather\nsun,weather\n", "one concept, 'weather'"),
+        ("phrase,concept\n", "contains no phrase"),
+    ],
+)
+def test_a_table_that_names_no_concepts(content: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.csv").write_text(content)
+    with pytest.raises(DataError, match=message):
+        load_pool(str(tmp_path / "mine.csv"))
+
+
 def test_a_file_of_no_phrases_is_named(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("\n \n")
     with pytest.raises(DataError, match=r"mine\.txt"):
