@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from open_clip.model import CLIP
 
     from dear.backbone.clip import Clip
-    from dear.backbone.loading.convert import to_clip
 
 WORDS = ["a", "photo", "of", "red", "green", "blue", "circle", "square", "house", "tree", "on", "the", "sea"]
 CONTEXT = 13
@@ -98,6 +97,7 @@ def small_model(
 def small_clip_of(*, dtype: torch.dtype | None = None, **options: object) -> Clip:
     import torch
 
+    from dear.backbone.loading.convert import to_clip
     from dear.backbone.loading.tiny import WordTokenizer
     from tests.views import usual_view
 

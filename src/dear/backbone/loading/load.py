@@ -190,13 +190,13 @@ def load_from(form: Format, weights: Weights) -> Clip:
     """
     network = _outline(form)
     preprocess = form.preprocess(image_side(network.visual))
-    path = weights.source() if weights.is_here and callable(weights.source) else None
-    tokenizer = find_tokenizer(
-        form.name, form.text, form.folder or (path and tokenizer_beside(path)), form.commit
-    )
-    if callable(weights.source):
-        load_weights(network, path or weights.source(), form.rename)
-    else:
+    folder, path = form.folder, weights.source() if callable(weights.source) else None
+    if folder is None and path is not None and weights.is_here:
+        folder = tokenizer_beside(path)
+    tokenizer = find_tokenizer(form.name, form.text, folder, form.commit)
+    if path is not None:
+        load_weights(network, path, form.rename)
+    elif isinstance(weights.source, int):
         with initial_weights_from(weights.source):
             network = form.build()
     facts = {**form.facts, **preprocess.identity()}
