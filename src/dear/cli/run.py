@@ -1,6 +1,7 @@
 """`dear run`: a command for every protocol, DeAR's ablations, and recipes."""
 
 import shlex
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from inspect import cleandoc
@@ -9,6 +10,7 @@ from types import MappingProxyType
 from typing import Annotated, Any
 
 from cyclopts import Parameter
+from rich.table import Table
 
 from dear.cli.output import PrintableConsole, table
 from dear.cli.parsing import Flat
@@ -34,7 +36,7 @@ Args:
         suit the protocol.
     role_variant: Variants of the role table to run DeAR with. By default roles, the unchanged table; random
         draws each head's role anew, and the other three are the paper's ablations of its mask.
-    dry_run: List the runs without making them.
+    dry_run: List the runs, with what they take and all that is missing, without making them.
     settings: Settings of the methods, such as --dear.beta or --coop.tokens.
 """
 
@@ -46,7 +48,8 @@ class Summary:
     Attributes:
         earlier: How many of the runs had a record before, which was read instead.
         failed: The runs that failed, with the "error" and the "kind" of it.
-        why: In a dry run, why runs cannot begin yet: the error that the runs themselves would raise.
+        missing: In a dry run, each thing that is missing for some runs, as data or weights, in the words of
+            the error that they would raise.
     """
 
     tables: list[Grid]
@@ -55,7 +58,7 @@ class Summary:
     planned: list[dict[str, Any]] = field(default_factory=list)
     earlier: int = 0
     failed: list[dict[str, Any]] = field(default_factory=list)
-    why: str | None = None
+    missing: list[str] = field(default_factory=list)
 
     @property
     def refusal(self) -> str | None:
@@ -63,7 +66,9 @@ class Summary:
         if self.failed:
             count, first = f"{len(self.failed)} of {plural(self.runs, 'run')}", self.failed[0]["error"]
             return f"{count} failed, and the same command tries again: {first}"
-        return self.why
+        if len(self.missing) > 1:
+            return f"{len(self.missing)} things are missing, the first: {self.missing[0]}"
+        return self.missing[0] if self.missing else None
 
 
 def protocol_command(kind: type[Protocol]) -> Callable[..., Summary]:
@@ -111,7 +116,7 @@ def command_ablation(
     Args:
         of: Ablations: mask, mask-form, loss, inference, quantile, attributes, beta, first. By default all.
         without: Rows to leave out, by label, for example 'K = 7', which needs seven known concepts.
-        dry_run: List the runs without making them.
+        dry_run: List the runs, with what they take and all that is missing, without making them.
         settings: Settings of DeAR, such as --dear.tokens; not those that a chosen ablation varies.
     """
     setups = ablation_setups(
@@ -157,7 +162,7 @@ def command_recipe(
         train: Settings of training.
         dataset: How data sets are read.
         out: Another output folder: each recipe writes to a subfolder with the name of its own folder.
-        dry_run: List the runs without making them.
+        dry_run: List the runs, with what they take and all that is missing, without making them.
         settings: Settings of the recipe's methods, except those that it gives its rows.
     """
     options = {"seeds": seeds, "shots": shots, "model": model, "pretrained": pretrained, "roles": roles}
@@ -183,8 +188,8 @@ def execute(experiments: Sequence[Experiment], machines: Machines, *, dry_run: b
     if dry_run:
         from dear.evaluation.launch import list_runs
 
-        planned, why = list_runs(experiments, machines)
-        return Summary([], folders, len(planned), planned, why=why)
+        planned, missing = list_runs(experiments, machines)
+        return Summary([], folders, len(planned), planned, missing=missing)
     check_names(experiments)  # before torch is loaded
     from dear.cli.progress import RunProgress
     from dear.evaluation.launch import make_runs
@@ -259,6 +264,19 @@ def collect_settings(
     return by_method
 
 
+def work_table(planned: Sequence[Mapping[str, Any]]) -> Table:
+    """What is left to do, by method: runs, training steps and test images; "?" where data are not known."""
+    by_method = defaultdict[str, list[Mapping[str, Any]]](list)
+    for run in planned:
+        if not run["done"]:
+            by_method[run["method"]].append(run)
+    rows: list[tuple[object, ...]] = []
+    for method, runs in by_method.items():
+        counts = [[run[key] for run in runs] for key in ("steps", "test_images")]
+        rows.append((method, len(runs), *("?" if None in of_runs else sum(of_runs) for of_runs in counts)))
+    return table("Left to do", ("method", "runs", "training steps", "test images"), rows)
+
+
 def render(result: Summary, console: PrintableConsole) -> None:
     """Show the tables and where the records are, or the planned runs."""
     count = plural(result.runs, "run")
@@ -272,8 +290,9 @@ def render(result: Summary, console: PrintableConsole) -> None:
             console.print(f"... and {result.runs - MAX_ROWS:,} more: --json lists all.")
         done = sum(run["done"] for run in result.planned)
         console.print(f"{count}, {done} done" if done else count)
-        if result.why:
-            console.say(f"some runs cannot begin yet: {result.why}")
+        console.print(work_table(result.planned))
+        if result.missing:
+            console.say("Missing for some runs:", *(f"- {line}" for line in result.missing))
         return
     for grid in result.tables:
         grid.render(console)

@@ -4,7 +4,9 @@ Few-shot images are drawn by one of two rules:
 
 - "coop" is the rule of the CoOp code base, draw for draw, so that results compare with published ones.
 - "dear", the default, avoids two of its drawbacks: picks of fewer shots are subsets of picks of more (in CoOp
-  they are other images), and the draw does not depend on which class the list begins with.
+  they are other images), and the draw does not depend on which class the list begins with. Of the user's own
+  data it depends on the contents of images alone, not on their files' names either; benchmarks and the
+  Attribute World are drawn by the places of images in their lists, as in earlier records.
 
 With either rule, a class with too few images is an error unless that is allowed; CoOp uses what there is.
 """
@@ -20,7 +22,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from dear.data.dataset import Dataset, Images, Pictures, fingerprint
+from dear.data.dataset import Dataset, HashedImages, Images, Pictures, fingerprint
 from dear.data.settings import Sampling, checked_seed
 from dear.errors import DataError, plural
 
@@ -40,6 +42,17 @@ def pick_shots(labels: Int[Tensor, "item"], shots: int, seed: int) -> Int[Tensor
     for items in items_by_class(labels.cpu()):
         picked.append(items[torch.randperm(len(items), generator=generator)[:shots]])
     return torch.cat(picked)
+
+
+def pick_by_content(
+    labels: Int[Tensor, "item"], names: Sequence[str], shots: int, seed: int
+) -> Int[Tensor, "pick"]:
+    """As `pick_shots`, by the ``names`` of contents: whatever the order of items and of classes is."""
+    draws = [fingerprint(str(checked_seed(seed)), "shots", name) for name in names]
+    picked = list[int]()
+    for items in items_by_class(labels.cpu()):
+        picked += sorted(items.tolist(), key=draws.__getitem__)[:shots]
+    return torch.tensor(picked, dtype=torch.int64)
 
 
 def coop_shots(labels: Int[Tensor, "item"], shots: int, seed: int) -> Int[Tensor, "pick"]:
@@ -103,9 +116,14 @@ def draw_few(
         raise DataError(f"{dataset.name} has no training images: it is test-only.")
     subset = [*(range(len(dataset.classnames)) if classes is None else classes)]
     _require_images(dataset, shots, subset)
-    labels = dataset.train.labels
-    rule = coop_shots if dataset.sampling == "coop" else pick_shots
-    picked: Sequence[int] = rule(labels, shots, seed).tolist()
+    labels, (base, items) = dataset.train.labels, leave_subsets(dataset.train)
+    if dataset.sampling == "coop":
+        picked: Sequence[int] = coop_shots(labels, shots, seed).tolist()
+    elif isinstance(base, HashedImages) and not dataset.benchmark:
+        names = [base.digest(item).hex() for item in items.tolist()]
+        picked = pick_by_content(labels, names, shots, seed).tolist()
+    else:
+        picked = pick_shots(labels, shots, seed).tolist()
     if dataset.balance:
         picked = balanced(picked, labels, shots)
     members = {*subset}
@@ -199,8 +217,13 @@ class Subset:
         return self.images.load(self.indices[indices])
 
 
-def leave_subsets(images: Images, indices: Int[Tensor, "item"]) -> tuple[Images, Int[Tensor, "item"]]:
-    """The set of images that a subset, or a subset of one, is part of, and where its items are there."""
+def leave_subsets(
+    images: Images, indices: Int[Tensor, "item"] | None = None
+) -> tuple[Images, Int[Tensor, "item"]]:
+    """The set of images that a subset, or a subset of one, is part of, and where its items are there: those
+    at ``indices``, or all.
+    """
+    indices = torch.arange(len(images)) if indices is None else indices
     while isinstance(images, Subset):
         indices, images = images.indices[indices], images.images
     return images, indices

@@ -29,7 +29,7 @@ from types import MappingProxyType
 from typing import Any
 
 from dear.data.settings import DataSettings
-from dear.data.sources.benchmarks import named_benchmark
+from dear.data.sources.benchmarks import standard_name
 from dear.errors import DataError, DearError, SettingsError, UnknownNameError
 from dear.evaluation.ablations import ablation_setups, ablations
 from dear.evaluation.experiment import Experiment, RunOptions
@@ -240,12 +240,6 @@ def _with_settings(setup: MethodSetup, settings: Mapping[str, Any], recipe: str)
             "of the recipe."
         )
     return replace(setup, settings={**setup.settings, **settings})
-
-
-def standard_name(data_set: str) -> str:
-    """The name of a benchmark that has several; any other name as it is."""
-    benchmark = named_benchmark(data_set)
-    return data_set if benchmark is None else benchmark.name
 
 
 def _roles(path: Path, folder: Path) -> Path:

@@ -43,19 +43,21 @@ def silent(_run: str, _step: TrainingStep | None) -> None:
     """Ignore progress."""
 
 
-def check_experiment(session: Session, experiment: Experiment) -> DearError | None:
-    """Check an experiment before anything is computed. Returns the error if data, weights or roles are
-    missing: they may be there later. Raises DearError for anything else.
+def check_experiment(session: Session, experiment: Experiment) -> list[DearError]:
+    """Check an experiment before anything is computed. Returns the errors of all data sets, weights and roles
+    that are missing: they may be there later. Raises DearError for anything else.
     """
-    source = experiment.protocol.trained_on
-    names = experiment.data if source is None else (*experiment.data, source)
-    try:
-        datasets = {name: session.dataset(name, experiment.dataset, source or name) for name in names}
-    except UnknownNameError:
-        raise
-    except DearError as error:  # for example a benchmark that is not downloaded yet
-        return error
-    check_data(experiment, datasets)
+    source, missing, datasets = experiment.protocol.trained_on, list[DearError](), dict[str, Dataset]()
+    for name in experiment.data if source is None else (source, *experiment.data):
+        beside = source if source in datasets else name
+        try:
+            datasets[name] = session.dataset(name, experiment.dataset, beside)
+        except UnknownNameError:
+            raise
+        except DearError as error:  # for example a benchmark that is not downloaded yet
+            missing.append(error)
+    if not missing:
+        check_data(experiment, datasets)
     warn_of_toy(experiment.backbone.model, world=experiment.world)
     try:
         clip = session.backbone(experiment)
@@ -64,9 +66,11 @@ def check_experiment(session: Session, experiment: Experiment) -> DearError | No
             check_towers(setup.method, clip)
             session.roles(clip, setup, experiment.roles)
     except DearError as error:
-        return error
-    check_methods(session, experiment, clip, [*datasets.values()])
-    return None
+        return [*missing, error]
+    if not missing:
+        trained_on = [*datasets.values()] if source is None else [datasets[source]]
+        check_methods(session, experiment, clip, [*datasets.values()], trained_on)
+    return missing
 
 
 def check_data(experiment: Experiment, datasets: Mapping[str, Dataset]) -> None:
@@ -107,17 +111,21 @@ def _find_clash(
     return None
 
 
-def check_methods(session: Session, experiment: Experiment, clip: Clip, datasets: Sequence[Dataset]) -> None:
+def check_methods(
+    session: Session,
+    experiment: Experiment,
+    clip: Clip,
+    datasets: Sequence[Dataset],
+    trained_on: Sequence[Dataset],
+) -> None:
     """Raise DearError for settings of a method that do not suit the backbone or the classes. Each method is
-    built for each data set that is trained on (the last one, if the protocol has a source), and set to the
-    longest class name in the longest template.
+    built for each data set that is trained on, and set to the longest class name in the longest template.
     """
     protocol, seed, shots = experiment.protocol, experiment.seeds[0], max(experiment.shots)
     names = [(name, dataset) for dataset in datasets for name in dataset.classnames]
     longest, dataset = names[find_longest_name(clip, [name for name, _ in names])]
     prompts = [fill(template, [longest])[0] for template in dataset.templates]
     template = dataset.templates[find_longest_name(clip, prompts)]
-    trained_on = datasets if protocol.trained_on is None else datasets[-1:]
     for dataset in datasets:
         texts = [fill(template, dataset.classnames) for template in dataset.templates]
         clip.check_prompts(dataset.classnames, texts)

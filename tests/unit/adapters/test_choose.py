@@ -3,10 +3,13 @@
 import re
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
@@ -14,12 +17,14 @@ from dear.adapters.bundle import Bundle
 from dear.adapters.choose import assess, choose_method, list_candidates, pick_simplest
 from dear.adapters.fit import fit
 from dear.adapters.leftout import FOLDS, REPEATS, LeftOut, draw_folds
+from dear.adapters.predictor import Predictor
 from dear.backbone.clip import Clip
 from dear.backbone.loading.load import load_clip
 from dear.data.dataset import Dataset
-from dear.data.fewshot import Subset
+from dear.data.fewshot import Subset, items_by_class
 from dear.data.images.transforms import load_test_views, to_unit
 from dear.data.loading import load_dataset
+from dear.data.settings import DataSettings
 from dear.evaluation.protocols.few_shot import FewShot
 from dear.evaluation.resolve import MethodSetup, ResolvedRun
 from dear.evaluation.session import Session
@@ -67,6 +72,41 @@ def test_the_simplest_within_one_standard_error_wins(
     simple: list[int], complex_: list[int], chosen: str
 ) -> None:
     assert pick_simplest(shares(simple=simple, complex_=complex_))[0] == chosen
+
+
+def test_neither_names_of_files_nor_the_order_of_classes_matter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`fit` draws the same images, chooses the same method, judges alike and predicts the same."""
+    monkeypatch.setenv("DEAR_CACHE", str(tmp_path / "cache"))
+    task, results = load_dataset("street-signs"), []
+    items = [items.tolist()[:9] for items in items_by_class(task.train.labels)]
+    shown = task.test.load(torch.arange(30))
+    probes = [picture.permute(1, 2, 0).numpy() for picture in shown]
+    for turned in (False, True):
+        rows = [(label, item) for label, part in enumerate(items) for item in part]
+        order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(1)).tolist()
+        folder, samples = tmp_path / str(turned), []
+        classes = [*task.classnames][:: -1 if turned else 1]
+        for place in order if turned else range(len(rows)):
+            label, item = rows[place]
+            path = folder / f"{len(samples)}.png"
+            path.parent.mkdir(exist_ok=True)
+            [picture] = task.train.load(torch.tensor([item]))
+            Image.fromarray(picture.permute(1, 2, 0).numpy()).save(path)
+            samples.append((str(path), classes.index(task.classnames[label])))
+        data = SimpleNamespace(samples=samples, classes=classes, root=str(folder))
+        options = {"model": "tiny", "review": False, "refuse": 0, "verbose": False}
+        bundle = fit(data, dataset=DataSettings(test_share=0), shots=8, **options)
+        columns = [bundle.classes.index(name) for name in task.classnames]
+        results.append((bundle, Predictor(bundle).predict_proba(probes)[:, columns]))
+    (first, expected), (second, found) = results
+    assert first.method == second.method
+    tried = [{part.method: part.accuracy for part in bundle.training.candidates} for bundle, _ in results]
+    assert len(tried[0]) > 1
+    assert tried[0] == pytest.approx(tried[1], abs=1e-9)
+    assert second.temperature == pytest.approx(first.temperature, rel=1e-4)
+    np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
 def test_folds_spread_each_class_and_spare_an_only_image() -> None:

@@ -4,6 +4,7 @@ import json
 import random
 from collections import Counter, defaultdict
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -20,8 +21,10 @@ from dear.data.fewshot import (
     pick_shots,
     uneven,
 )
+from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.errors import DataError
+from tests.unit.data.photos import load, picture
 from tests.unit.training.world import Noise, noise_dataset
 
 LABELS = torch.tensor([2, 0, 1, 1, 0, 2, 2, 0, 1, 2, 0])
@@ -71,6 +74,30 @@ def test_fewer_shots_are_part_of_more() -> None:
     three = pick_shots(LABELS, 3, 1).view(3, 3)
     assert torch.equal(pick_shots(LABELS, 1, 1), three[:, 0])
     assert torch.equal(pick_shots(LABELS, 2, 1).view(3, 2), three[:, :2])
+
+
+def test_draws_of_own_images_depend_on_their_contents_alone(tmp_path: Path) -> None:
+    """Not on the names of files, nor on the order of items or classes; the Attribute World keeps its draw."""
+    drawn = set()
+    labels = ["abcd"[number % 4] for number in range(40)]
+    for seed in (1, 2):
+        picks = []
+        for order in ([*range(40)], [*range(39, -1, -1)]):
+            files = [picture(tmp_path / f"{order[0]}" / f"{at}.png", item) for at, item in enumerate(order)]
+            settings = DataSettings(test_share=0, cache=tmp_path / "cache")
+            data = load((files, [labels[item] for item in order]), settings)
+            for shots in (5, 3):
+                indices = draw_few(data, shots, seed)[0].indices
+                pictures = data.train.load(torch.tensor(indices))
+                levels = [int(each.max()) for each in pictures]
+                assert [level % 4 for level in levels] == sorted([0, 1, 2, 3] * shots)
+                picks.append({*levels})
+        assert picks[0] == picks[2]
+        assert picks[1] == picks[3] < picks[0]
+        drawn.add(frozenset(picks[0]))
+    assert len(drawn) == 2
+    task = load_dataset("mixed-paints")
+    assert draw_few(task, 3, 1)[0].indices == tuple(pick_shots(task.train.labels, 3, 1).tolist())
 
 
 def test_too_few_images_say_where_the_others_are() -> None:

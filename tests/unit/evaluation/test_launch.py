@@ -212,7 +212,7 @@ def test_a_dry_run_knows_what_has_a_record(tmp_path: Path) -> None:
     assert [(run["method"], run["variant"], run["done"]) for run in planned] == [
         ("zero-shot", None, True), ("dear", "all-mixed", False),
     ]  # fmt: skip
-    assert reason is None
+    assert reason == []
 
 
 def test_two_experiments_share_a_run(tmp_path: Path) -> None:

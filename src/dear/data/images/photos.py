@@ -151,13 +151,16 @@ class HeldImages(LoadedImages):
         labels = [label for _, label in rows]
         super().__init__(torch.tensor(labels, dtype=torch.int64), CACHE_BYTES, threads)
         self.short_side, self._names, self._read = short_side, [name for name, _ in rows], read
+        self._digests = dict[int, bytes]()
         pictures = self.load(torch.arange(len(rows)), _shape_and_hash)
         self.identity = fingerprint(str(short_side), *map(str, labels), *chain.from_iterable(pictures))
         self.hashes = ["".join(picture).encode() for picture in pictures]
 
     def digest(self, index: int) -> bytes:
         """As `hash_image`. Raises DataError if it cannot be read."""
-        return hash_image(self._read(self._names[index]))
+        if index not in self._digests:
+            self._digests[index] = hash_image(self._read(self._names[index]))
+        return self._digests[index]
 
     def place(self, index: int) -> str:
         """Where an image is in the data that was given (`place_of`)."""

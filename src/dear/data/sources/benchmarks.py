@@ -89,6 +89,12 @@ def named_benchmark(name_or_path: str) -> Benchmark | None:
     return None if any(sign in name_or_path for sign in "/\\") else find_benchmark(name_or_path)
 
 
+def standard_name(data_set: str) -> str:
+    """The name of a benchmark that has several; any other name as it is."""
+    benchmark = named_benchmark(data_set)
+    return data_set if benchmark is None else benchmark.name
+
+
 def home_of(benchmark: Benchmark, settings: DataSettings) -> Path:
     """The folder of a benchmark under the root. Raises DataError if there is no root or no such folder."""
     root = settings.data_root()

@@ -49,6 +49,7 @@ NONE = "none_of_these"
 """A column of both; as a label there it is no class."""
 SUGGESTED = "suggested"
 """The column that `dear suggest` writes beside an empty label: rows that nobody labelled are left out."""
+COLUMNS_READ = {*PATHS, *LABELS, "split", PROBABILITY, PREDICTED, CHECKED, NONE, SUGGESTED}
 SAMPLE = 100  # rows of a table whose files are looked for
 WHOLE = re.compile(r"(\d{1,15})(?:\.0+)?", re.ASCII)
 NEGATIVE = re.compile(r"-+\d+", re.ASCII)
@@ -269,13 +270,18 @@ def column(names: Sequence[str], columns: Collection[str]) -> str:
 
 
 def lists_images(table: Path) -> bool:
-    """True for a table whose first line names the two columns: others lie in the zips of competitions too."""
+    """True for a table whose first line names the two columns, or one for each class (`_is_one_hot`): others
+    lie in the zips of competitions too.
+    """
     with suppress(DearError):
         text = read_text(table)
         if table.suffix.lower() == ".jsonl":
             first = parse_json(text.lstrip().partition("\n")[0], table)
             return isinstance(first, dict) and _has_columns(first)
-        return _has_columns(_read_csv(table, text).fieldnames or ())
+        rows = _read_csv(table, text)
+        header, path = [*(rows.fieldnames or ())], column(PATHS, rows.fieldnames or ())
+        some = [*islice(rows, SAMPLE)] if path in header else []
+        return _has_columns(header) or _is_one_hot(some, _columns_of_flags(some, path))
     return False
 
 
@@ -308,34 +314,53 @@ def _rows(table: Path) -> Iterator[tuple[int, Any]]:
     rows = _read_csv(table, text)
     header = [*(rows.fieldnames or ())]
     names = [column(PATHS, header), column(LABELS, header)]
+    classes, first = list[str](), list[tuple[int, Any]]()
     if missing := [name for name in names if name not in header]:
-        classes = _one_hot_columns([*islice(rows, 100)], names[0])
+        first = [(rows.line_num, row) for row in islice(rows, SAMPLE)]
+        sample = [row for _, row in first]
+        classes = _columns_of_flags(sample, names[0])
         told = f", but a column for each of {first_few(classes)}: {ONE_LABEL}" if classes else ""
-        raise DataError(f"{table} has no column {missing[0]!r}{told}. Its first line must name {COLUMNS}.")
+        if missing != names[1:] or not _is_one_hot(sample, classes):
+            raise DataError(
+                f"{table} has no column {missing[0]!r}{told}. Its first line must name {COLUMNS}."
+            )
     if repeated := [name for name in (*names, "split") if header.count(name) > 1]:
         raise DataError(f"{table} has more than one column {repeated[0]!r}. Keep one.")
     try:
-        for row in rows:
+        for number, row in chain(first, ((rows.line_num, row) for row in rows)):
             if any(cell.strip() for cell in row.values() if isinstance(cell, str)):  # not an emptied one
-                yield rows.line_num, row
+                labels = _flagged(row, classes)
+                label = labels[0] if len(labels) == 1 else labels and f"[{', '.join(labels)}]"
+                yield number, row | {names[1]: label or ""} if classes else row
     except csv.Error as error:
         raise DataError(f"{table}, line {rows.line_num + 1}: {error}. {QUOTES}") from error
 
 
-def _one_hot_columns(rows: Sequence[Mapping[str, Any]], path: str) -> list[str]:
-    """The columns that have nothing but 0 and 1, as Roboflow's tables of several labels."""
+def _columns_of_flags(rows: Sequence[Mapping[str, Any]], path: str) -> list[str]:
+    """The columns that have nothing but 0 and 1, as Roboflow has for classes."""
     cells = {name: {str(row[name]).strip() for row in rows} for name in (rows[0] if rows else ())}
     columns = [name for name, values in cells.items() if name != path and values <= {"0", "1"}]
     return columns if len(columns) > 1 else []
 
 
+def _flagged(row: Mapping[str, Any], columns: Sequence[str]) -> list[str]:
+    return [name for name in columns if str(row[name]).strip() == "1"]
+
+
+def _is_one_hot(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> bool:
+    """True if each row has a 1 in the columns, half of them in a single one: then their names are labels."""
+    counts = [len(_flagged(row, columns)) for row in rows]
+    return bool(columns) and min(counts) > 0 and 2 * counts.count(1) >= len(counts)
+
+
 def _read_csv(table: Path, text: str) -> "csv.DictReader[str]":
     """The reader of a CSV file, its cells separated by what its first line has most of."""
     lines = io.StringIO(text, newline=None).readlines()
-    is_tsv, header = table.suffix.lower() == ".tsv", lines[0] if lines else ""
-    rows = csv.DictReader(lines, delimiter="\t" if is_tsv else max(DELIMITERS, key=header.count), strict=True)
+    is_tsv, line = table.suffix.lower() == ".tsv", lines[0] if lines else ""
+    rows = csv.DictReader(lines, delimiter="\t" if is_tsv else max(DELIMITERS, key=line.count), strict=True)
     try:
-        rows.fieldnames = [name.strip().lower() for name in rows.fieldnames or ()]
+        header = [name.strip() for name in rows.fieldnames or ()]
+        rows.fieldnames = [name.lower() if name.lower() in COLUMNS_READ else name for name in header]
     except csv.Error as error:  # a quotation mark that stays open
         raise DataError(f"{table}, line 1: {error}. {QUOTES}") from error
     return rows

@@ -66,7 +66,8 @@ class TestTable:
             ("", "no column 'path'"),
             ("path,label,label\na/0.png,ant,bee\n", "more than one column 'label'"),
             ("path,label\n", "lists no images"),
-            ("filename,ant,bee\na/0.png,1,0\nb/0.png,1,1\n", "but a column for each of ant, bee: an ima"),
+            ("filename,ant,bee\na/0.png,1,0\nb/0.png,1,1\n", "line 3: the label '.ant, bee.' looks like"),
+            ("filename,ant,bee\na/0.png,0,0\nb/0.png,1,1\n", "but a column for each of ant, bee: an ima"),
             ("path,label\na/0.png,ant\na/1.png,x\nb/0.png,ant|x\n", "line 4: the label 'ant|x' looks like"),
             ('path,label\na/0.png,"[""x"", ""y""]"\n', "line 2: the label .* looks like several"),
             ("path,label\na/0.png,\n", "line 2: a/0.png has no label"),
@@ -78,6 +79,27 @@ class TestTable:
     )  # fmt: skip
     def test_refusals(self, folder: Path, settings: DataSettings, text: str, message: str) -> None:
         refused(self.write(folder, text), settings, message)
+
+
+@pytest.mark.parametrize("header", ["filename, Ant, bee ", "bee,filename,Ant"])
+def test_a_column_for_each_class(header: str, tmp_path: Path, settings: DataSettings) -> None:
+    """Roboflow's _classes.csv in the folder of each split; its columns may come in another order."""
+    for part, count in {"train": 3, "valid": 1, "test": 2}.items():
+        rows = [header]
+        for number in range(2 * count):
+            picture(tmp_path / "d" / part / f"{part}.{number}.png", number)
+            cells = {"Ant": str(1 - number % 2), "bee": str(number % 2), "filename": f"{part}.{number}.png"}
+            rows.append(", ".join(cells[name.strip()] for name in header.split(",")))
+        (tmp_path / "d" / part / "_classes.csv").write_text("\n".join(rows))
+    data = load(tmp_path / "d", settings)
+    assert data.classnames == ("Ant", "bee")
+    assert data.val is not None
+    assert [len(part) for part in (data.train, data.val, data.test)] == [6, 2, 4]
+    for part in (data.train, data.val, data.test):
+        for path, label in zip(part.paths, part.labels.tolist(), strict=True):  # type: ignore[attr-defined]
+            assert int(path.split(".")[1]) % 2 == label
+    lone = load(tmp_path / "d" / "valid", settings)
+    assert sorted(lone.classnames) == ["Ant", "bee"]
 
 
 @pytest.fixture
