@@ -11,11 +11,12 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from dear.data.world.factors import FACTOR_NAMES, FACTORS, STYLES, packaged_json
-from dear.data.world.hashing import Stream
-from dear.data.world.render import GLYPHS
-from dear.data.world.scene import Scene
 from dear.roles.phrases import with_articles
+from dear.world.factors import FACTOR_NAMES, FACTORS, STYLES
+from dear.world.hashing import Stream
+from dear.world.names import packaged_json
+from dear.world.render import GLYPHS
+from dear.world.scene import Scene
 
 GRAMMAR = packaged_json("grammar")
 PLAIN_PROMPTS: Mapping[str, str] = MappingProxyType(GRAMMAR["plain_prompts"])

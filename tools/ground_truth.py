@@ -13,11 +13,11 @@ from torch import Tensor
 
 from dear.backbone.clip import Clip, span_start
 from dear.backbone.head_contributions import head_contributions
-from dear.data.world.factors import FACTOR_NAMES, SIZES
-from dear.data.world.render import render
-from dear.data.world.scene import draw_scenes
 from dear.roles.assign import concept_entropy
 from dear.roles.table import HeadRole, Role, RoleTable
+from dear.world.factors import FACTOR_NAMES, SIZES
+from dear.world.render import render
+from dear.world.scene import draw_scenes
 
 IMAGES, SEED, FIRST, CORE, GENERAL = 6000, 2_000_003, 9, 0.7, 0.2
 """Images of the combinations of pretraining, and the seed that draws them, which no task has; the first

@@ -14,9 +14,9 @@ from torch.nn.functional import normalize
 
 from dear.backbone.clip import Clip
 from dear.backbone.loading import tiny
-from dear.data.world.factors import FACTOR_NAMES, STYLES
-from dear.data.world.render import render
-from dear.data.world.scene import Combinations, draw_scenes
+from dear.world.factors import FACTOR_NAMES, STYLES
+from dear.world.render import render
+from dear.world.scene import Combinations, draw_scenes
 from tools.captions import plain_prompts
 from tools.ground_truth import roles_from_factors
 from tools.pretraining import Pretraining, PretrainSettings

@@ -29,9 +29,6 @@ from dear.backbone.loading.convert import to_towers
 from dear.backbone.loading.tiny import WordTokenizer
 from dear.backbone.text import TextTower
 from dear.backbone.vision import VisionTower
-from dear.data.world.factors import FACTOR_NAMES, STYLES
-from dear.data.world.render import render
-from dear.data.world.scene import Scene, draw_scenes
 from dear.errors import (
     OutputError,
     TrainingDiverged,
@@ -42,6 +39,9 @@ from dear.errors import (
 from dear.training.checkpoint import write_state
 from dear.training.seeding import generator
 from dear.training.settings import require_range
+from dear.world.factors import FACTOR_NAMES, STYLES
+from dear.world.render import render
+from dear.world.scene import Scene, draw_scenes
 from dear.writing import atomic_write, write_json
 from tools.captions import describe, world_words
 

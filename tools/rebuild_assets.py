@@ -21,11 +21,11 @@ from torch.nn.functional import normalize
 
 from dear.backbone.loading.lite import JOINT, WIDTH, EfficientNetLite2, SentenceEncoder
 from dear.backbone.loading.load import load_clip
-from dear.data.world.tasks import ADVERSARIAL, WorldImages, adversarial_candidates, load_task
 from dear.errors import DataError
 from dear.evaluation.predictions import predict
 from dear.methods.registry import frozen_clip
 from dear.roles.phrases import STORED, embed_phrases, general_pool, pool_hash, stored_embeddings, world_pool
+from dear.world.tasks import ADVERSARIAL, WorldImages, adversarial_candidates, load_task
 from dear.writing import atomic_write
 
 PER_CLASS = 40

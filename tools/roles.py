@@ -20,7 +20,7 @@ from dear.roles.settings import PRESETS, RoleSettings
 from dear.roles.table import RoleTable
 from dear.roles.textspan_format import in_layers, read_textspan
 
-PACKAGED, PAGE = FOLDER / "vit_b16_textspan.json", Path("docs/roles.md")
+PACKAGED, PAGE = FOLDER / "textspan.ViT-B-16.json", Path("docs/roles.md")
 PLACE = re.compile(r"(?<=<!-- readings: begin -->\n).*(?=<!-- readings: end -->)", re.S)
 ATTRIBUTES = ("color", "shape", "texture", "object", "location")
 WEIGHTS = Identity("ViT-B-16", "laion2b_s34b_b88k", "")

@@ -8,7 +8,7 @@ import errno
 import sys
 import unicodedata
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
@@ -61,7 +61,7 @@ class UnknownNameError(DearError):
         noun, of, owner = kind.partition(" of ")
         quoted = name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}..."
         kinds = f"{noun.removesuffix('s')}s{of}{owner}"
-        names = f"`{see}` lists the {kinds}." if see else f"Known {kinds}: {listing(self.known, most)}."
+        names = f"`{see}` lists the {kinds}." if see else f"Known {kinds}: {list_names(self.known, most)}."
         super().__init__(f"unknown {kind} {quoted!r}.{hint} {names}")
 
 
@@ -151,8 +151,9 @@ def of_memory(error: BaseException) -> bool:
     return isinstance(error, MemoryError) or any(words in str(error) for words in NO_MEMORY)
 
 
-def listing(names: Sequence[str], most: int | None = None) -> str:
+def list_names(names: Iterable[str], most: int | None = None) -> str:
     """Names for a message, in the given order: "a, b" or, beyond ``most``, "a, b ... and 3 more"."""
+    names = [*names]
     listed = names[:most]
     more = f" ... and {len(names) - len(listed)} more" if len(listed) < len(names) else ""
     return (", ".join(listed) or "none") + more

@@ -121,6 +121,17 @@ def try_place(folder: Path) -> None:
         pass
 
 
+def require_writable(path: Path) -> None:
+    """Raise OutputError for a file that cannot be written, before its content is computed."""
+    try:
+        if path.is_dir():
+            raise IsADirectoryError("it is a folder")
+        try_place(path.parent)
+    except OSError as error:
+        reason = error.strerror or error
+        raise OutputError(f"cannot write {path}: {reason}. Choose another place.") from error
+
+
 def foreign_files(folder: Path) -> list[str]:
     """The names in a folder, except what an unfinished or killed command left there."""
     return sorted({*os.listdir(folder)} - {UNFINISHED, _part_of_folder(folder, folder.name).name})

@@ -21,8 +21,8 @@ from dear.adapters.bundle import Bundle
 from dear.backbone.clip import Clip
 from dear.backbone.loading.load import load_clip
 from dear.cli.main import main
-from dear.data.world.tasks import load_task
 from dear.methods.registry import METHODS
+from dear.world.tasks import load_task
 from tests.unit.training.world import role_table
 
 Start = Callable[..., tuple[subprocess.Popen[str], str]]

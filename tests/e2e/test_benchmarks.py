@@ -36,6 +36,14 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Result
     return result
 
 
+def test_what_regularization_adds(run: Callable[..., Result]) -> None:
+    """The layers of the span without tokens, which are fewer than those of the whole tower."""
+    found = run("train_step", "--regularization", "--classes", "7", "--batch", "3")
+    plain, usual, second = found["rows"]
+    assert (plain["time"], plain["arithmetic"]) == (1, 1)
+    assert 1 < usual["arithmetic"] < second["arithmetic"]
+
+
 def test_a_training_step(run: Callable[..., Result]) -> None:
     """Ours has the least work."""
     found = run("train_step", "--classes", "7", "--batch", "3")

@@ -15,7 +15,7 @@ from PIL import Image
 
 import dear
 from dear.cli.main import main
-from dear.data.world.tasks import load_task
+from dear.world.tasks import load_task
 from tests.documented import PAGES, Shown, blocks, commands
 
 pytestmark = pytest.mark.long

@@ -86,7 +86,8 @@ def test_discover(small: Clip, photos: Path, tmp_path: Path, run: Run) -> None:
         "the color red\nthe color green\nthe color blue\n\na circle\na square\na star\na table\na hammer\n"
         "bread\na car\na circle\n"
     )
-    words = f"roles discover --data {photos} --phrases {phrases} --layers 4-5 --rank 7 --phrases-a-head 5 "
+    words = f"roles discover --data {photos} --phrases {phrases} --layers 4-5 --rank 7 "
+    words += "--settings.phrases-a-head 5 "
     words += "--model ViT-B-16 --settings.min-sizes 25 --settings.k 1 --json "
     files = {"out": "roles.json", "html": "roles.html", "spans": "spans.txt", "contributions": "values.npy"}
     words += " ".join(f"--{option} {tmp_path / name}" for option, name in files.items())

@@ -41,7 +41,7 @@ from dear.curation.outliers import KNOWN, OutlierModel, describe_refusal
 from dear.data.images.photos import HASH_BYTES
 from dear.data.settings import checked_templates
 from dear.data.sources.listing import require_distinct
-from dear.errors import BundleError, DataError, DearError, first_line, listing, plural, printable
+from dear.errors import BundleError, DataError, DearError, first_line, list_names, plural, printable
 from dear.methods.base import Method
 from dear.methods.declaration import MethodSettings
 from dear.methods.registry import METHODS, build_method, known_method
@@ -205,8 +205,8 @@ class Bundle:
         if unfit:
             raise BundleError(
                 f"the adapter of {self.title} does not match {self.method} with these settings: its tensors "
-                f"{listing(sorted(unfit), 5)} are missing, unknown, or of another shape or kind of numbers. "
-                "Fit it again with `dear fit`."
+                f"{list_names(sorted(unfit), 5)} are missing, unknown, or of another shape or kind of "
+                "numbers. Fit it again with `dear fit`."
             )
         return method
 
@@ -341,7 +341,9 @@ class Bundle:
             method, backbone, roles = known_method(config["method"]), config["backbone"], config["roles"]
             settings = typed(config["settings"], METHODS[method].settings, file, "settings")
             if settings != settings.without_files():
-                raise DataError(f"{listing(settings.paths, 5)} of its settings name files, as no bundle may.")
+                raise DataError(
+                    f"{list_names(settings.paths, 5)} of its settings name files, as no bundle may."
+                )
             parts = {name: part for name, part in tensors.items() if name.startswith(KNOWN)}
             return cls(
                 method=method,

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Any, Literal
 
 from dear.data.sources.table import CHECKED, LABELS, NONE, PREDICTED, SUGGESTED, holds_labels
-from dear.errors import DataError, OutputError, SettingsError, listing
+from dear.errors import DataError, OutputError, SettingsError, list_names
 from dear.reading.files import expanded
 from dear.report.grid import csv_text
 from dear.writing import UNFINISHED, output_file
@@ -179,7 +179,7 @@ def check_table(out: Path, suffixes: Sequence[str] = SUFFIXES) -> None:
     `refuse_to_overwrite_labels`.
     """
     if out.suffix.lower() not in suffixes:
-        raise SettingsError(f"--out {out}: give a file ending in {listing(suffixes)}.")
+        raise SettingsError(f"--out {out}: give a file ending in {list_names(suffixes)}.")
     if out.is_dir():
         raise OutputError(f"--out {out} is a folder: give the name of a file in it.")
     refuse_to_overwrite_labels(out)

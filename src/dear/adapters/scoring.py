@@ -23,8 +23,8 @@ from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import Subset
 from dear.data.images.photos import image_hashes, split_hashes
 from dear.data.sources.folder import image_files
-from dear.data.sources.listing import first_few, plain_name, with_spaces, without_zeros
-from dear.errors import DataError, SettingsError, plural, warn
+from dear.data.sources.listing import FEW, plain_name, with_spaces, without_zeros
+from dear.errors import DataError, SettingsError, list_names, plural, warn
 from dear.evaluation.metrics import compute_scores
 from dear.evaluation.predictions import Predictions, predict
 from dear.evaluation.trial import Trial
@@ -104,8 +104,9 @@ def evaluate_images(
         ]
         if unknown:
             warn(
-                f'"none of these" hardly works with a class known by its name alone ({first_few(unknown)}): '
-                "what is taken for it, as most other things are, is never refused"
+                '"none of these" hardly works with a class known by its name alone '
+                f"({list_names(unknown, FEW)}): what is taken for it, as most other things are, is never "
+                "refused"
             )
     scores = compute_scores(
         predictions, BundleScores, classes=len(vocabulary.classes), left_out=left_out, **facts
@@ -168,7 +169,9 @@ def matched_classes(
             renamed.append(f"{key} is {classes[number]}")
         numbers.append(number)
     if renamed:
-        warn(f"the names that the bundle has for these folders or labels are used: {first_few(renamed)}")
+        warn(
+            f"the names that the bundle has for these folders or labels are used: {list_names(renamed, FEW)}"
+        )
     return torch.tensor(numbers)
 
 

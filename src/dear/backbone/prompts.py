@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from dear.backbone import openclip
-from dear.errors import SettingsError, listing
+from dear.errors import SettingsError
 from dear.limits import at_most
 
 EXAMPLES = 3
@@ -73,7 +73,7 @@ def describe_cut_prompts(
                 f"the text tower reads {reader.max_words} tokens of a prompt, which are the same for "
                 f"{names}: shorten the names or the template."
             )
-    names = listing([_shorten(classnames[label]) for label in cut], EXAMPLES)
+    names = list_names([_shorten(classnames[label]) for label in cut], EXAMPLES)
     return f"class names cut, since the text tower reads {reader.max_words} tokens: {names}"
 
 

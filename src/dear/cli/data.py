@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dear.cli.output import PrintableConsole, table
 from dear.data.settings import DataSettings
-from dear.errors import SettingsError, UnknownNameError, listing, plural
+from dear.errors import SettingsError, UnknownNameError, list_names, plural
 
 if TYPE_CHECKING:
     from dear.data.check import Check
@@ -21,7 +21,7 @@ def command_list(*, root: Path | None = None) -> dict[str, Any]:
         root: Folder of the benchmarks, in CoOp's layout. By default the environment variable DEAR_DATA.
     """
     from dear.data.sources.benchmarks import benchmarks
-    from dear.data.world.names import task_names
+    from dear.world.names import task_names
 
     folder = DataSettings(root=root).data_root()
     rows = [
@@ -140,7 +140,7 @@ def render_check(result: "Check", console: PrintableConsole) -> None:
     lines = [
         f"split: {result.split}{words[result.standard]}",
         f"templates: {' | '.join(result.templates)}",
-        f"class names: {listing(names, MOST_NAMES)}",
+        f"class names: {list_names(names, MOST_NAMES)}",
         *(f"note: {note}" for note in result.notes),
         *_listed("faults of the lists", result.faults),
         *_listed("class names that differ from the published ones", result.other_names),

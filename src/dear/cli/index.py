@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from dear.cli.options import Backbone, BundleOptions
 from dear.cli.output import PrintableConsole, table
 from dear.cli.parsing import Flat
-from dear.errors import BundleError, DataError, SettingsError, listing, plural
+from dear.errors import BundleError, DataError, SettingsError, list_names, plural
 from dear.reading.files import expanded
 from dear.retrieval.results import Built
 
@@ -104,7 +104,7 @@ def render_build(result: Built, console: PrintableConsole) -> None:
         f"features: {', '.join(result.features)}",
     ]
     if result.left_out:
-        lines.append(f"left out, for they own no head: {listing(result.left_out, 20)}")
+        lines.append(f"left out, for they own no head: {list_names(result.left_out, 20)}")
     if result.broken:
         lines.append(f"skipped {plural(len(result.broken), 'file')}, not readable:")
     console.say(*lines, *(f"  {reason}" for reason in result.broken.values()))

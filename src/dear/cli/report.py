@@ -17,6 +17,7 @@ def command(
     title: str | None = None,
     weights: str | None = None,
     mistakes_of: tuple[str, ...] = (),
+    against: str | None = None,
 ) -> Any:
     """Write tables and figures of the run records in a folder: HTML, Markdown, LaTeX and CSV.
 
@@ -27,10 +28,14 @@ def command(
         weights: First digits of the hash of the weights to report, if the records come from several.
         mistakes_of: Methods whose confusions, classes and mistakes the page shows. By default the
             main method and zero-shot.
+        against: Method that all others are compared with, as the tables call it: paired differences over data
+            sets and seeds, and over test images, with intervals, p-values and Holm's correction.
     """
     from dear.report.folder import write_folder_report
 
-    return write_folder_report(folder, out, title=title, weights=weights, mistakes_of=mistakes_of)
+    return write_folder_report(
+        folder, out, title=title, weights=weights, mistakes_of=mistakes_of, against=against
+    )
 
 
 def render(result: "FolderReport", console: PrintableConsole) -> None:

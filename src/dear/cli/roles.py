@@ -13,11 +13,10 @@ from dear.roles.settings import check_table
 if TYPE_CHECKING:
     from dear.roles.ablation import LayerCurve
     from dear.roles.compare import Comparison, ConceptCounts
-    from dear.roles.pictures import Pictures
+    from dear.roles.pictures import HeadGallery
     from dear.roles.table import RoleTable
 
 PHRASES = 8  # of a head that are shown: all that the paper prints
-SHORT = {"core": "core", "other-specialized": "other", "mixed": "mixed", "generalization": "general"}
 
 
 def write_table(
@@ -25,7 +24,7 @@ def write_table(
     out: Path | None,
     html: Path | None,
     curve: "LayerCurve | None" = None,
-    pictures: "Pictures | None" = None,
+    pictures: "HeadGallery | None" = None,
 ) -> dict[str, Any]:
     """Write a table and its page atomically to the given paths; None writes nothing. Returns them with what
     to know before trusting the table, the (layer, head) of heads whose role is unclear and, of a discovery,
@@ -34,11 +33,11 @@ def write_table(
     The curve and the pictures are not part of the table: records and their keys hold tables.
     """
     from dear.report.roles_page import write_roles_page
-    from dear.roles.table import make_place
     from dear.roles.trust import doubts, unclear
+    from dear.writing import require_writable
 
     if out is not None:
-        make_place(out)
+        require_writable(out)
         table.save(out)
     if html is not None:
         write_roles_page(html, table, curve=curve, pictures=pictures)
@@ -73,14 +72,14 @@ def command_show(
     """
     check_table(table)
     from dear.roles.packaged import named_table  # loads torch: what can be refused without it is
-    from dear.roles.variants import by_concept
+    from dear.roles.variants import by_concept, draw_roles, shuffle_roles
 
     roles = named_table(table)
     match variant:
         case "shuffled":
-            roles = roles.shuffled(seed)
+            roles = shuffle_roles(roles, seed)
         case "random":
-            roles = roles.random(seed)
+            roles = draw_roles(roles, seed)
         case "concept":
             roles = by_concept(roles)
     return write_table(roles, out, html)
@@ -88,7 +87,7 @@ def command_show(
 
 def render(result: dict[str, Any], console: PrintableConsole) -> None:
     """Show a table: a grid of roles, the heads with their phrases, the concepts, and where the files are."""
-    from dear.roles.table import UNIT, HeadRole
+    from dear.roles.table import ROLES, UNIT, HeadRole
     from dear.roles.trust import share_mark
 
     roles = result["roles"]
@@ -96,7 +95,7 @@ def render(result: dict[str, Any], console: PrintableConsole) -> None:
     attributes = f"core attributes: {', '.join(roles['attributes']) or 'none'}"
     console.say(roles["source"], f"{weights['model']}/{weights['pretrained']}", attributes, "")
     layers, numbers = (sorted({head[key] for head in heads}) for key in ("layer", "head"))
-    cells = {(h["layer"], h["head"]): f"{SHORT[h['role']]}\n{h['concept'] or '–'}" for h in heads}
+    cells = {(h["layer"], h["head"]): f"{ROLES[h['role']][0]}\n{h['concept'] or '–'}" for h in heads}
     rows = [[layer, *(cells.get((layer, head), "") for head in numbers)] for layer in layers]
     console.print(grid("Role and dominant concept by layer and head", ["", *map(str, numbers)], rows))
     if any(h["phrases"] for h in heads):
@@ -104,7 +103,8 @@ def render(result: dict[str, Any], console: PrintableConsole) -> None:
         for h in heads:
             share = share_mark(HeadRole(h["layer"], h["head"], h["role"], share=h["share"]))
             phrases = " · ".join(h["phrases"][:PHRASES])
-            rows.append([h["layer"], h["head"], SHORT[h["role"]], h["concept"], share, h["entropy"], phrases])
+            facts = h["layer"], h["head"], ROLES[h["role"]][0], h["concept"]
+            rows.append([*facts, share, h["entropy"], phrases])
         columns = ["layer", "head", "role", "concept", "share", "entropy", "phrases"]
         console.print(grid(f"Heads (entropy in {UNIT})", columns, rows))
     if examples := roles["evidence"].get("examples"):
@@ -220,7 +220,7 @@ def command_ablate(
     from dear.data.fewshot import Subset
     from dear.data.loading import held_notes, load_dataset
     from dear.roles.ablation import head_set, head_sets, mean_ablation, sets_by_role
-    from dear.roles.decompose import analysed_layers, spread
+    from dear.roles.decompose import analysed_layers, evenly_spaced
     from dear.roles.packaged import role_table
     from dear.roles.textspan_format import layer_range
 
@@ -238,7 +238,7 @@ def command_ablate(
             sets = sets_by_role(table)
         else:
             sets = head_sets(clip, by, layer_numbers)
-    test = dataset.test if images is None else Subset(dataset.test, spread(len(dataset.test), images))
+    test = dataset.test if images is None else Subset(dataset.test, evenly_spaced(len(dataset.test), images))
     text = clip.class_features(dataset.classnames, dataset.templates)
     with StepProgress() as progress:
         whole, ablated = mean_ablation(clip, test, text, sets, progress=progress)

@@ -13,7 +13,7 @@ from dear.roles.settings import Preset, RoleSettings, with_preset
 
 if TYPE_CHECKING:
     from dear.data.dataset import Images
-    from dear.roles.pictures import Pictures
+    from dear.roles.pictures import HeadGallery
 
 __all__ = ["command_assign", "command_discover", "render"]
 
@@ -46,11 +46,11 @@ class Naming:
 
     def files(self, *others: Path | None) -> tuple[Path, Path]:
         """The files of the table and its page. Raises OutputError unless they and others can be written."""
-        from dear.roles.table import make_place
+        from dear.writing import require_writable
 
         page = self.html or self.out.with_suffix(".html")
         for path in filter(None, (self.out, page, *others)):
-            make_place(path)
+            require_writable(path)
         return self.out, page
 
 
@@ -62,7 +62,6 @@ def command_discover(
     phrases: str | None = None,
     layers: str | None = None,
     rank: int = 80,
-    phrases_a_head: int | None = None,
     naming: Flat[Naming] = Naming(),
     images_a_head: int = 10,
     contributions: Path | None = None,
@@ -87,7 +86,6 @@ def command_discover(
         rank: Principal dimensions of a head's contributions that are used (the published r). A number above
             what a head has is lowered to it: its width + 3 (+ 1 in the exact convention), with an attention
             pool more.
-        phrases_a_head: Phrases selected for each head. By default a third of its dimensions.
         images_a_head: How many of the images with the largest contribution along a head's first phrase the
             page shows, and as many with the smallest; 0 for none, at most 50. They are in the page only.
         contributions: File to write each image's contributions to (.npy, float32).
@@ -102,13 +100,13 @@ def command_discover(
     from dear.cli.progress import StepProgress  # loads torch: what can be refused without it is
     from dear.data.fewshot import Subset
     from dear.data.loading import held_notes, load_images, of_world
-    from dear.data.world.render import WorldScenes
     from dear.roles.ablation import layer_curve
-    from dear.roles.decompose import analysed_layers, spread
+    from dear.roles.decompose import analysed_layers, evenly_spaced
     from dear.roles.discover import discover
     from dear.roles.phrases import GENERAL, WORLD, load_pool
-    from dear.roles.pictures import check_count, pictures
+    from dear.roles.pictures import build_gallery, check_count
     from dear.roles.textspan_format import layer_range, write_textspan
+    from dear.world.render import WorldScenes
 
     if images < 1:
         raise SettingsError(f"images is {images}: it must be at least 1.")
@@ -126,13 +124,13 @@ def command_discover(
     chosen: Images = WorldScenes(images, clip.image_size)
     names = [f"scene {number}" for number in range(images)]
     if dataset is not None:
-        chosen = train = Subset(dataset.train, spread(len(dataset.train), images))
+        chosen = train = Subset(dataset.train, evenly_spaced(len(dataset.train), images))
         names = train.paths or [dataset.classnames[label] for label in train.labels.tolist()]
     with StepProgress() as progress:
         progress.note(pool.notice)
-        shown = list["Pictures"]()
+        shown = list["HeadGallery"]()
         choose = partial(
-            pictures, clip, chosen, a_head=images_a_head, name=names.__getitem__, progress=progress
+            build_gallery, clip, chosen, a_head=images_a_head, name=names.__getitem__, progress=progress
         )
         table = discover(
             clip,
@@ -140,7 +138,6 @@ def command_discover(
             pool,
             layers=layer_numbers,
             rank=rank,
-            top=phrases_a_head,
             keep=contributions,
             facts={"data": data or "scenes of the Attribute World"},
             inspect=(lambda parts, span: shown.append(choose(parts, span.first))) if images_a_head else None,

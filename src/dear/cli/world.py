@@ -42,7 +42,6 @@ def command_demo(
     """
     out = out or Path("demo-out")
     from dear.cli.progress import RunProgress  # loads torch: what can be refused without it is
-    from dear.data.world.tasks import downstream_names
     from dear.evaluation.experiment import Experiment, Machines
     from dear.evaluation.launch import launch
     from dear.evaluation.protocols.base_to_novel import BaseToNovel
@@ -53,6 +52,7 @@ def command_demo(
     from dear.report.render import write_html
     from dear.report.report_page import report_page
     from dear.roles.packaged import named_table
+    from dear.world.tasks import downstream_names
 
     options: dict[str, Any] = {"model": "tiny", "roles": roles, "seeds": (seed,), "shots": (SHOTS,)}
     folder, names = out / "records", tuple(tasks or downstream_names())
@@ -92,7 +92,7 @@ def command_tasks(*, tasks: list[str] | None = None) -> dict[str, list[dict[str,
     Args:
         tasks: Tasks by name. By default all.
     """
-    from dear.data.world.tasks import load_task, task_names
+    from dear.world.tasks import load_task, task_names
 
     rows = []
     for task in map(load_task, tasks or task_names()):

@@ -1,6 +1,5 @@
 """Images without labels beside those that a method was trained on."""
 
-import warnings
 from typing import Any
 
 import torch
@@ -8,15 +7,13 @@ import torch
 from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import Subset, Unlabelled, draw_few
 from dear.data.images.photos import image_hashes
-from dear.data.loading import load_for_training
+from dear.data.loading import load_unlabelled
 from dear.data.settings import DataSettings
 from dear.data.sources.objects import each_image
 from dear.errors import DataError, SettingsError, warn
 from dear.evaluation.trial import Trial
 from dear.methods.registry import FIT_METHOD, method_class
 from dear.training.batches import training_images
-
-NAME = "unlabelled"
 
 
 def read_unlabelled(images: Any, dataset: Dataset, settings: DataSettings) -> Images:
@@ -28,9 +25,7 @@ def read_unlabelled(images: Any, dataset: Dataset, settings: DataSettings) -> Im
     if not pictures:
         raise DataError("there are no images without labels.")
     of_files = DataSettings(broken=settings.broken).skip_broken()
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*single class")
-        found = load_for_training(pictures, [NAME] * len(pictures), [NAME], of_files).train
+    found = load_unlabelled(pictures, of_files)
     parts = (part for part in (dataset.train, dataset.val, dataset.test) if part is not None)
     known = {digest for part in parts for digest in image_hashes(part)}
     is_new = [digest not in known for digest in image_hashes(found)]

@@ -11,7 +11,14 @@ from dear.data.image_check import broken_images, contradictions, duplicate_warni
 from dear.data.loading import read_listing
 from dear.data.settings import DataSettings
 from dear.data.sources.benchmarks import benchmarks, published_names
-from dear.data.sources.listing import Listing, named_only, single_class, with_spaces
+from dear.data.sources.listing import (
+    Listing,
+    collected_faults,
+    fault,
+    named_only,
+    single_class,
+    with_spaces,
+)
 from dear.errors import DataError, SettingsError
 from dear.reading.files import file_size
 
@@ -74,26 +81,22 @@ def check_dataset(
 
     Raises the errors of `read_listing` if nothing can be read from the lists.
     """
-    faults = dict[str, None]()  # an ordered set of texts: an error keeps a traceback
-
-    def report(fault: DataError) -> None:
-        faults[str(fault)] = None
-
     names, stop = [names] if isinstance(names, str) else names, replace(settings, broken="stop")
-    try:
-        listing = read_listing(names, stop, report=report)
-    except DataError as last:
-        if not faults:
-            raise
-        report(last)
-        listing = Listing(names[0], Path(names[0]), (), (), {}, "none", templates=())
-    if listing.unnamed:
-        report(DataError(listing.unnamed))
-    missing = [path for path in listing.paths if file_size(listing.folder / path) is None]
-    broken = broken_images(listing, settings.threads, progress) if decode else None
-    duplicates = same_images(listing, settings) if decode else None
-    for line in contradictions(listing, duplicates or []):
-        report(DataError(f"one picture, several labels: {line}. Leave one copy, or give all one label."))
+    with collected_faults() as faults:
+        try:
+            listing = read_listing(names, stop)
+        except DataError as last:
+            if not faults:
+                raise
+            fault(last)
+            listing = Listing(names[0], Path(names[0]), (), (), {}, "none", templates=())
+        if listing.unnamed:
+            fault(DataError(listing.unnamed))
+        missing = [path for path in listing.paths if file_size(listing.folder / path) is None]
+        broken = broken_images(listing, settings.threads, progress) if decode else None
+        duplicates = same_images(listing, settings) if decode else None
+        for line in contradictions(listing, duplicates or []):
+            fault(DataError(f"one picture, several labels: {line}. Leave one copy, or give all one label."))
     benchmark = benchmarks()[listing.name] if listing.benchmark else None
     other_names = _compare_names(listing)
     warnings = [*_class_warnings(listing), *duplicate_warnings(listing, duplicates or [])]

@@ -1,7 +1,7 @@
 """Load a data set by name or path: find its kind, read it, check its files."""
 
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -22,46 +22,49 @@ from dear.data.sources.benchmarks import benchmarks, find_benchmark, home_of, na
 from dear.data.sources.class_names import name_classes
 from dear.data.sources.folder import enter_wrappers, ignored_note, image_files, read_folder, subfolders
 from dear.data.sources.listing import (
+    FEW,
     Listing,
-    Report,
     Row,
-    first_few,
     join_listings,
     named_only,
-    refuse,
     require_apart,
     single_class,
     with_spaces,
 )
 from dear.data.sources.objects import ReadImage, read_object, read_pairs
 from dear.data.sources.splits import PREFIX, names_of_splits, read_coop, split_file
-from dear.data.world.tasks import load_task, task_names
-from dear.errors import DataError, plural, warn, without_surrogates
+from dear.errors import DataError, list_names, plural, warn, without_surrogates
 from dear.reading.files import expanded, is_passed_over
+from dear.world.tasks import load_task, task_names
+
+UNLABELLED = "unlabelled"
 
 
-def load_dataset(name_or_path: Any, settings: DataSettings | None = None) -> Dataset:
+def load_dataset(
+    name_or_path: Any, settings: DataSettings | None = None, *, names: Mapping[str, str] | None = None
+) -> Dataset:
     """Load a task of the Attribute World, a benchmark, a folder of images, a CSV or JSONL file, a zip, or a
     Hugging Face data set ("hf:NAME"); of a list of these the later ones are added to the first. Objects are
     taken too: (images, labels), where images are paths, Pillow
     images, arrays, tensors or bytes; a data frame with columns path and label; a data set of the library
-    datasets; torchvision's ImageFolder.
+    datasets; torchvision's ImageFolder. ``names`` are those of classes by their folders or labels, as an
+    earlier bundle has them; a file of names in the settings counts before them.
 
     Remarks for the user are in the data set's notes and are also issued as warnings. Raises UnknownNameError
     for an unknown name, DataError for a path that does not exist or whose content is invalid.
     """
     settings, tasks = settings or DataSettings(), task_names()
     if is_several(name_or_path):
-        return photographs(read_listing([*map(str, name_or_path)], settings), settings)
+        return photographs(read_listing([*map(str, name_or_path)], settings, names=names), settings)
     if not isinstance(name_or_path, str | Path):
         listing, read = read_object(name_or_path, settings)
-        return photographs(_named([listing], settings), settings, read)
+        return photographs(_named([listing], settings, names), settings, read)
     name_or_path = str(name_or_path)
     if name_or_path in tasks:
         task = load_task(name_or_path)
         facts = task.name, task.title, task.classnames, settings.templates() or (task.template,)
         return assemble(*facts, task.train, task.val, task.test, settings, world=True)
-    return photographs(read_listing(name_or_path, settings, other_names=tasks), settings)
+    return photographs(read_listing(name_or_path, settings, other_names=tasks, names=names), settings)
 
 
 def is_several(data: Any) -> bool:
@@ -77,8 +80,8 @@ def load_for_training(
     images: Sequence[Any], labels: Sequence[str], classnames: Sequence[str], settings: DataSettings
 ) -> Dataset:
     """The data set of images with the names of their classes: all are to train on, none to test on."""
-    listing, read = read_pairs(images, labels, replace(settings, test_share=1.0), keys=classnames)
-    listing = replace(listing, splits={"train": listing.splits["test"], "test": ()}, notes=())
+    listing, read = read_pairs(images, labels, replace(settings, test_share=0.0), keys=classnames)
+    listing = replace(listing, notes=())
     return photographs(_named([listing], settings), settings, read)
 
 
@@ -95,39 +98,47 @@ def load_images(name_or_path: str, settings: DataSettings | None = None) -> Data
     has_classes = not folder.is_dir() or subfolders(folder) or split_file(folder)
     if has_classes or name_or_path in task_names() or named_benchmark(name_or_path):
         return load_dataset(name_or_path, settings)
-    rows = [Row(path.name, 0) for path in image_files(folder)]
-    hasher = partial(_hash_files, settings)
-    photos = PhotoImages(folder, rows, threads=settings.threads, hash_files=hasher)
-    name, test = folder.resolve().name, Subset(photos, torch.empty(0, dtype=torch.int64))
-    return assemble(name, name, (), (), photos, None, test)
+    photos, name = load_unlabelled(image_files(folder), settings), folder.resolve().name
+    return assemble(name, name, (), (), photos, None, Subset(photos, torch.empty(0, dtype=torch.int64)))
+
+
+def load_unlabelled(images: Sequence[Any], settings: DataSettings) -> Images:
+    """Images without labels: files, or objects of any form that `load_dataset` takes."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*single class")
+        return load_for_training(images, [UNLABELLED] * len(images), [UNLABELLED], settings).train
 
 
 def read_listing(
-    names: str | Sequence[str],
+    sources: str | Sequence[str],
     settings: DataSettings,
     *,
     other_names: Iterable[str] = (),
-    report: Report = refuse,
+    names: Mapping[str, str] | None = None,
 ) -> Listing:
     """Read the lists of a benchmark (by name), a folder, a CSV or JSONL file, or a zip; no image is opened.
-    Of several the later ones are added to the first.
+    Of several the later ones are added to the first. ``names`` are as in `load_dataset`.
 
     Raises UnknownNameError for any other name (its message lists `other_names` too), DataError for invalid
-    content. Faults passed to ``report`` are skipped if it returns.
+    content. Faults may be collected instead (`collected_faults`).
     """
-    names = [names] if isinstance(names, str) else names
-    return _named([_read(name, settings, other_names, report) for name in names], settings, report=report)
+    sources = [sources] if isinstance(sources, str) else sources
+    listings = [_read(source, settings, other_names) for source in sources]
+    return _named(listings, settings, names)
 
 
-def _named(listings: Sequence[Listing], settings: DataSettings, *, report: Report = refuse) -> Listing:
+def _named(
+    listings: Sequence[Listing], settings: DataSettings, names: Mapping[str, str] | None = None
+) -> Listing:
     """One listing with the names and templates of the settings, its splits and class names checked."""
     for number, listing in enumerate(listings := [*listings]):
-        require_apart(listing, report)
+        require_apart(listing)
         name = without_surrogates(listing.name)  # of a folder: it is written into files
         # A benchmark's settings and results are not for other data that bears its name.
         own = "own-" if not listing.benchmark and find_benchmark(name) else ""
         listings[number] = replace(listing, name=f"{own}{name}")
-    listings = name_classes(listings, settings.classnames and expanded(settings.classnames), report)
+    file = settings.classnames and expanded(settings.classnames)
+    listings = name_classes(listings, file, names or {})
     listing = listings[0] if len(listings) == 1 else join_listings(listings)
     templates = settings.templates()
     return listing if templates is None else replace(listing, templates=templates)
@@ -173,7 +184,7 @@ def photographs(listing: Listing, settings: DataSettings, read: ReadImage | None
     if lines := contradictions(listing, groups):
         has = "has" if len(lines) == 1 else "have"
         contradiction = (
-            f"{plural(len(lines), 'picture')} {has} several labels: {first_few(lines)}. Leave one "
+            f"{plural(len(lines), 'picture')} {has} several labels: {list_names(lines, FEW)}. Leave one "
             "copy of each, or give all its copies one label"
         )
         contradiction += "." if read else "; `dear data check` names all."
@@ -211,13 +222,13 @@ def held_notes() -> Iterator[list[warnings.WarningMessage]]:
         warnings.showwarning(note.message, note.category, note.filename, note.lineno)
 
 
-def _read(name_or_path: str, settings: DataSettings, other_names: Iterable[str], report: Report) -> Listing:
+def _read(name_or_path: str, settings: DataSettings, other_names: Iterable[str]) -> Listing:
     if name_or_path.startswith(huggingface.PREFIX):
         return huggingface.read_huggingface(name_or_path.removeprefix(huggingface.PREFIX), settings)
     path = path_of(name_or_path)
     if benchmark := named_benchmark(name_or_path):
         try:
-            return read_benchmark(benchmark, home_of(benchmark, settings), report)
+            return read_benchmark(benchmark, home_of(benchmark, settings))
         except DataError as error:
             hint = f" For what is called {path} in this folder, write ./{path}." if path.exists() else ""
             raise DataError(f"{error}{hint}") from error
@@ -225,23 +236,23 @@ def _read(name_or_path: str, settings: DataSettings, other_names: Iterable[str],
         raise missing_error(name_or_path, other_names)
     suffix = path.suffix.lower()
     if path.is_dir():
-        return _read_folder(path, settings, report)
+        return _read_folder(path, settings)
     if suffix in table.SUFFIXES:
-        return table.read_table(path, settings, report=report)
+        return table.read_table(path, settings)
     if suffix in archive.SUFFIXES:
-        return _read_zip(path, settings, report)
+        return _read_zip(path, settings)
     raise DataError(
         f"{name_or_path} is not a supported file. Give a folder, or a file that ends in "
         f"{', '.join(FILES[:-1])} or {FILES[-1]}."
     )
 
 
-def _read_folder(folder: Path, settings: DataSettings, report: Report) -> Listing:
+def _read_folder(folder: Path, settings: DataSettings) -> Listing:
     """A folder by path: its content decides what it is, not its name."""
     inner = folder if settings.layout == "classes" else enter_wrappers(folder)
     name = folder.resolve().name
     if inner != folder:
-        listing = _read_folder(inner, settings, report)
+        listing = _read_folder(inner, settings)
         note = f"all of it is in {inner.relative_to(folder).as_posix()}/"
         return replace(
             listing, name=listing.name if listing.benchmark else name, notes=(note, *listing.notes)
@@ -250,28 +261,28 @@ def _read_folder(folder: Path, settings: DataSettings, report: Report) -> Listin
         return huggingface.read_huggingface(str(folder), settings)
     if split := split_file(folder):
         listed = find_benchmark(split.stem.removeprefix(PREFIX))
-        return read_benchmark(listed, folder, report) if listed else read_coop(folder, report)
+        return read_benchmark(listed, folder) if listed else read_coop(folder)
     tables, left_out = _find_tables(folder, settings)
     if not tables:
-        listing = read_folder(folder, settings, report)
+        listing = read_folder(folder, settings)
     elif (whole := tables.get("")) is None:
-        listing = table.read_tables(folder, tables, settings, report=report)
+        listing = table.read_tables(folder, tables, settings)
     else:
-        listing = replace(table.read_table(whole, settings, report=report), name=name)
+        listing = replace(table.read_table(whole, settings), name=name)
         folders = subfolders(folder)
         if any(subfolders(folder / inside) for inside in folders) or len(folders) > 1:
             note = f"its table {whole.name} says what its classes are, not its folders"
             hint = "--dataset.layout classes, or domains, reads these"
             listing = replace(listing, notes=(*listing.notes, f"{note}; {hint}"))
     if left_out:
-        listing = replace(listing, notes=(*listing.notes, f"left out: {first_few(left_out)}"))
+        listing = replace(listing, notes=(*listing.notes, f"left out: {list_names(left_out, FEW)}"))
     return listing
 
 
-def _read_zip(path: Path, settings: DataSettings, report: Report) -> Listing:
+def _read_zip(path: Path, settings: DataSettings) -> Listing:
     """A zip: as its folder."""
     folder, ignored = archive.unpack(path, settings.cache_folder())
-    listing = _read_folder(folder, settings, report)
+    listing = _read_folder(folder, settings)
     name = listing.name if listing.benchmark else path.stem
     return replace(listing, name=name, notes=(*listing.notes, *ignored_note(ignored)))
 
@@ -308,8 +319,9 @@ def _find_tables(folder: Path, settings: DataSettings) -> tuple[dict[str, Path],
         return {"": tables[0]}, left_out
     stems = names_of_splits([file.stem for file in tables], folder)
     if len(stems) < len(tables):
+        names = list_names((file.name for file in tables), FEW)
         raise DataError(
-            f"{folder} has {len(tables)} tables of its images: {first_few(file.name for file in tables)}. "
+            f"{folder} has {len(tables)} tables of its images: {names}. "
             "Leave one, or call them train, val and test."
         )
     return {split: file for split, stem in stems.items() for file in tables if file.stem == stem}, left_out
@@ -326,7 +338,7 @@ def _without_broken(listing: Listing, settings: DataSettings) -> Listing:
     broken = broken_images(listing, settings.threads)
     if not broken:
         return listing
-    splits, faults = dict[str, tuple[Row, ...]](), first_few(broken.values())
+    splits, faults = dict[str, tuple[Row, ...]](), list_names(broken.values(), FEW)
     for part, rows in listing.splits.items():
         splits[part] = tuple(row for row in rows if row.path not in broken)
         lost = {row.label for row in rows} - {row.label for row in splits[part]}

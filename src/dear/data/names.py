@@ -8,9 +8,9 @@ from dear.data.settings import DataSettings
 from dear.data.sources import archive, table
 from dear.data.sources.benchmarks import benchmarks, home_of, named_benchmark
 from dear.data.sources.huggingface import PREFIX
-from dear.data.world.names import task_names
 from dear.errors import DataError, DearError, UnknownNameError
 from dear.reading.files import ReadingError, expanded, is_passed_over
+from dear.world.names import task_names
 
 FILES = (*table.SUFFIXES, *archive.SUFFIXES)
 """Suffixes of files that are data sets."""

@@ -182,7 +182,7 @@ class Experiment(RunOptions):
 
 def expand_data(names: Sequence[str]) -> tuple[str, ...]:
     """Replace "world" and "world-large" by the names of their tasks, and leave out repeated names."""
-    from dear.data.world.names import downstream_names
+    from dear.world.names import downstream_names
 
     sets = {WORLD: downstream_names(), WORLD_LARGE: downstream_names(size="large")}
     return tuple(dict.fromkeys(chain.from_iterable(sets.get(name, [name]) for name in names)))

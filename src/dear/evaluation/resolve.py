@@ -98,7 +98,7 @@ class MethodSetup:
 
     def table(self, roles: "RoleTable | None", seed: int) -> "RoleTable | None":
         """The role table of a run; shuffled and random roles are others for each seed."""
-        from dear.roles.variants import with_attributes, with_quantile
+        from dear.roles.variants import draw_roles, shuffle_roles, with_attributes, with_quantile, with_role
 
         if roles is None or not self.declared.needs_roles:
             return None
@@ -110,13 +110,13 @@ class MethodSetup:
             case "roles":
                 return roles
             case "shuffled":
-                return roles.shuffled(seed)
+                return shuffle_roles(roles, seed)
             case "random":
-                return roles.random(seed)
+                return draw_roles(roles, seed)
             case "all-isolated":
-                return roles.uniform("generalization")
+                return with_role(roles, "generalization")
             case "all-mixed":
-                return roles.uniform("mixed")
+                return with_role(roles, "mixed")
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, NotRequired, Required, TypeVar, Union, get_args, get_origin
 
-from dear.errors import likely, listing
+from dear.errors import likely, list_names
 from dear.reading.files import ReadingError
 
 LONGEST = 40  # characters of a text in a message
@@ -140,7 +140,7 @@ def _fit_keys(value: dict[Any, Any], kind: Any, key: str) -> Any:
     if unknown := [name for name in value if not isinstance(name, str) or (closed and name not in hints)]:
         nearest = likely(str(unknown[0])[:LONGEST], hints)
         hint = f" (did you mean {nearest!r}?)" if nearest else ""
-        known = listing([*hints], 12)
+        known = list_names([*hints], 12)
         raise _Misfit(key, f"has the unknown key {shown(unknown[0])}{hint}; known are {known}")
     fitted = {name: _fit(entry, hints.get(name, Any), _below(key, name)) for name, entry in value.items()}
     return kind(**fitted) if closed else fitted

@@ -44,6 +44,19 @@ def method_label(record: Record) -> str:
     return f"{method} ({remark})" if remark else method
 
 
+def training_notes(records: Iterable[Record]) -> list[str]:
+    """A note that names the methods whose training the user set otherwise than their authors, and how."""
+    changed = dict[str, dict[str, Any]]()
+    for record in records:
+        if train := (record.get("overrides") or {}).get("train"):
+            changed.setdefault(method_label(record), {}).update(train)
+    methods = [
+        f"{label} ({', '.join(f'{name} {value}' for name, value in train.items())})"
+        for label, train in changed.items()
+    ]
+    return [f"Not trained as their authors train: {'; '.join(methods)}."] if methods else []
+
+
 def data_set(record: Record) -> str:
     """The name of the record's data set."""
     return str(part_of(record, "dataset", "name"))

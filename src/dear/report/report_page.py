@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pandas import DataFrame
@@ -12,10 +12,11 @@ from dear.errors import plural
 from dear.evaluation.protocols import PROTOCOLS
 from dear.evaluation.records import part_of
 from dear.methods.registry import FROZEN
+from dear.report.differences import difference_grid
 from dear.report.drawing import Drawing
 from dear.report.grid import Cell, Grid, GridRow
 from dear.report.method_plots import fusion_map, mean_curves, training_curves
-from dear.report.protocols import summaries_of
+from dear.report.protocols import Summary, summaries_of
 from dear.report.records import (
     Record,
     data_set,
@@ -57,16 +58,18 @@ def report_page(
     records: Iterable[Record],
     notes: Sequence[str] = (),
     mistakes_of: Sequence[str] = (),
+    against: str | None = None,
 ) -> ReportPage:
     """The report of run records; a deterministic function of its input and of the tested images that it
-    shows. ``mistakes_of`` names the methods whose mistakes are shown, by default the main one and zero-shot.
+    shows. ``mistakes_of`` names the methods whose mistakes are shown, by default the main one and zero-shot;
+    ``against`` the method that all others are compared with in a table of its own.
 
     Raises:
         DataError: for records that cannot be combined in one table, or other malformed input.
     """
     records = readable(records)
     reference = FROZEN if FROZEN in map(method_label, records) else None
-    summaries = summaries_of(records, reference)
+    summaries = [_compared(summary, against) for summary in summaries_of(records, reference)]
     by_method = grouped(summaries[0].runs, method_label)
     main = _main_method(by_method)
     reference = reference if reference in by_method else None
@@ -116,6 +119,15 @@ def report_page(
     drawings = (*(figure.drawing for figure in figures), *matrices, weights, training, roles)
     tables_and_weights = (*grids, *([fusion] if fusion else []))
     return ReportPage(text, tuple(filter(None, drawings)), tables_and_weights, tuple(parts))
+
+
+def _compared(summary: Summary, against: str | None) -> Summary:
+    """The summary with the table of all methods against one, if it is asked for and methods are compared."""
+    if against is None or summary.outcomes is None:
+        return summary
+    name = protocol(summary.runs[0])
+    grid = difference_grid(name, summary.measure, summary.outcomes, summary.runs, against)
+    return replace(summary, grids=[*summary.grids, grid])
 
 
 def _head(

@@ -17,18 +17,16 @@ from dear.errors import without_surrogates
 from dear.report.drawing import NEUTRAL, PALETTE, Drawing, concept_styles, legend_below
 from dear.report.render import data_url, render_page, write_html
 from dear.roles.ablation import LITTLE, LayerCurve
-from dear.roles.pictures import HeadImages, Pictures
-from dear.roles.table import UNIT, HeadRole, RoleTable
+from dear.roles.pictures import HeadGallery, HeadImages
+from dear.roles.table import ROLES, UNIT, HeadRole, RoleTable
 from dear.roles.trust import doubts, share_mark, top_share
 
-ROLE_COLORS = {"mixed": "#D5D9DE", "other-specialized": "#8A919C", "generalization": "#444B57"}
-ROLE_WORDS = {"mixed": "mixed", "other-specialized": "other", "generalization": "general"}
 SIDES = {3000: 64, 8000: 48, 10**9: 32}
 """Pixels of a picture's side by how many pictures a page may have with it: about 7 MB at most."""
 
 
 def write_roles_page(
-    path: Path, table: RoleTable, *, curve: LayerCurve | None = None, pictures: Pictures | None = None
+    path: Path, table: RoleTable, *, curve: LayerCurve | None = None, pictures: HeadGallery | None = None
 ) -> Path:
     """Write the page of a role table. A table does not hold the curve and the pictures of its discovery, so
     the page of a saved table is without them. Raises OutputError.
@@ -36,7 +34,9 @@ def write_roles_page(
     return write_html(path, roles_page(table, curve=curve, pictures=pictures))
 
 
-def roles_page(table: RoleTable, *, curve: LayerCurve | None = None, pictures: Pictures | None = None) -> str:
+def roles_page(
+    table: RoleTable, *, curve: LayerCurve | None = None, pictures: HeadGallery | None = None
+) -> str:
     """The text of the page; a deterministic function of its input."""
     shown = pictures if pictures and pictures.heads else None
     images = {head: _head_images(of_head, shown) for head, of_head in shown.heads.items()} if shown else {}
@@ -44,7 +44,7 @@ def roles_page(table: RoleTable, *, curve: LayerCurve | None = None, pictures: P
         "roles.html.j2",
         table=table,
         evidence=table.evidence,
-        counts=[(role, sum(head.role == role for head in table.heads)) for role in ("core", *ROLE_WORDS)],
+        counts=[(role, sum(head.role == role for head in table.heads)) for role in ROLES],
         notes=doubts(table, curve),
         curve=curve,
         layers=ablation_curve(curve) if curve else None,
@@ -72,7 +72,7 @@ def _head_row(head: HeadRole) -> dict[str, Any]:
     }
 
 
-def _thumbnails(pictures: Pictures) -> dict[int, str]:
+def _thumbnails(pictures: HeadGallery) -> dict[int, str]:
     """The pictures as data URLs by their numbers; the more there are, the smaller."""
     side = next(side for most, side in SIDES.items() if len(pictures.thumbnails) <= most)
     urls = {}
@@ -83,7 +83,7 @@ def _thumbnails(pictures: Pictures) -> dict[int, str]:
     return urls
 
 
-def _head_images(images: HeadImages, pictures: Pictures) -> dict[str, Any]:
+def _head_images(images: HeadImages, pictures: HeadGallery) -> dict[str, Any]:
     """A head's images of most and of least, each with words."""
     words = "{}: {:+.1f} standard deviations".format
     return {
@@ -115,10 +115,11 @@ def head_role_map(table: RoleTable) -> Drawing:
         axes.xaxis.set_label_position("top")
         axes.tick_params(length=0)
         axes.spines[:].set_visible(False)
-        keys = {label: Patch(color=color) for label, color in (colors | ROLE_COLORS).items()}
+        labels = colors | {role: color for role, (_, color) in ROLES.items() if color}
+        keys = {label: Patch(color=color) for label, color in labels.items()}
         legend_below(figure, 4, keys, handlelength=1.1, handleheight=1.0)
 
-    legend = -(-(len(colors) + len(ROLE_COLORS)) // 4)
+    legend = -(-(len(colors) + len(ROLES) - 1) // 4)
     size = (max(0.9 + width * columns, 5.2), 0.8 + 0.56 * len(rows) + 0.24 * legend)
     words = "; ".join(f"layer {h.layer} head {h.head}: {h.attribute or h.role}" for h in table.heads)
     return Drawing("roles", f"Role of each attention head. {words}.", size, paint)
@@ -131,7 +132,8 @@ def _head_cell(head: HeadRole, colors: Mapping[str, str]) -> tuple[str, str, str
         return colors[head.attribute], head.attribute, "" if share is None else f"{100 * share:.0f}%"
     concept = head.concept or ""
     word = concept.lower() if head.role == "other-specialized" and 0 < len(concept) < 10 else ""
-    return ROLE_COLORS[head.role], word or ROLE_WORDS[head.role], ""
+    short, color = ROLES[head.role]
+    return color, word or short, ""
 
 
 def _readable_on(color: str) -> str:

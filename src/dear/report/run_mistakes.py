@@ -19,7 +19,6 @@ from PIL import Image
 
 from dear.data.images.decode import as_image, decode, read_image
 from dear.data.loading import of_world
-from dear.data.world.tasks import WorldImages, load_task
 from dear.errors import DataError, DearError, plural, without_surrogates
 from dear.evaluation.predictions import list_parts, load_predictions
 from dear.report.grid import csv_file
@@ -35,6 +34,7 @@ from dear.report.records import (
     protocol,
     record_title,
 )
+from dear.world.tasks import WorldImages, load_task
 
 MAX_PARTS = 32
 """Parts of results that a page shows."""

@@ -23,7 +23,7 @@ from dear.data.dataset import Images
 from dear.data.fewshot import Subset
 from dear.errors import SettingsError
 from dear.progress import Progress, silent
-from dear.roles.decompose import batches, spread
+from dear.roles.decompose import batches, evenly_spaced
 from dear.roles.table import Head, RoleTable
 
 SAMPLE = 500
@@ -196,7 +196,7 @@ def layer_curve(
     """
     if not len(images) or not analysed:
         raise SettingsError("the ablation by layer needs images and layers.")
-    subset = Subset(images, spread(len(images), sample))
+    subset = Subset(images, evenly_spaced(len(images), sample))
     depth, done = clip.image.depth, 0
     parts, embeddings = [], []
     for pixels in batches(clip, subset, batch):

@@ -213,12 +213,13 @@ def build_table(
         "left_out_by_hdbscan": int((clusters.labels[: len(texts)] < 0).sum()),
         "points": _points(texts, clusters, concept, s.seed),
     }
+    options = {name: value for name, value in asdict(s).items() if value is not None}
     return RoleTable(
         source=source,
         weights=weights,
         attributes=tuple(attributes),
         heads=assign_roles(by_head, attributes, limits=limits, general=s.general, phrases=heads),
-        settings=json.loads(json.dumps({**(facts or {}), "concepts_from": pool.name, **asdict(s)})),
+        settings=json.loads(json.dumps({**(facts or {}), "concepts_from": pool.name, **options})),
         evidence=evidence,
     )
 

@@ -134,7 +134,7 @@ def decompose(
     return Decomposition(tuple(layers), moments, bases, torch.cat(retained) if retained else None)
 
 
-def spread(items: int, count: int) -> Int[Tensor, "item"]:
+def evenly_spaced(items: int, count: int) -> Int[Tensor, "item"]:
     """Indices of ``count`` evenly spaced items (or all, if fewer)."""
     return torch.arange(min(count, items)) * items // min(count, items)
 

@@ -3,6 +3,7 @@ training images of a data set with the usual settings, when a CLIP has no role t
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,11 @@ from dear.backbone.clip import Clip
 from dear.backbone.names import TINY
 from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import Subset
-from dear.errors import DataError, SettingsError, plural, warn
+from dear.errors import DataError, plural, warn
 from dear.progress import Progress, silent
 from dear.roles.ablation import layer_curve
 from dear.roles.assign import build_table, require_concepts
-from dear.roles.decompose import Decomposition, analysed_layers, decompose, head_rank, spread
+from dear.roles.decompose import Decomposition, analysed_layers, decompose, evenly_spaced, head_rank
 from dear.roles.phrases import GENERAL, WORLD, Pool, general_pool, load_pool
 from dear.roles.settings import RoleSettings
 from dear.roles.table import RoleTable
@@ -51,7 +52,6 @@ def discover(
     *,
     layers: Sequence[int] | None = None,
     rank: int = 80,
-    top: int | None = None,
     settings: RoleSettings | None = None,
     keep: Path | None = None,
     facts: dict[str, Any] | None = None,
@@ -60,14 +60,13 @@ def discover(
 ) -> RoleTable:
     """The role table of a CLIP: decompose, TEXTSPAN, concept clusters, entropy, roles.
 
-    TEXTSPAN chooses ``top`` phrases of each head from ``pool``, in greedy order, at most one per dimension of
-    a head; by default a third of the dimensions [ours], 21 of 64: the last phrases of a full span only fill
-    the remaining directions and say little about the head. Phrases with concepts name the clusters: those of
-    ``pool``, or of the general pool if it has none. ``keep`` is a file for each image's contributions.
-    ``inspect`` is called with the decomposition and the span. Deterministic. Raises the errors of its steps.
+    TEXTSPAN chooses ``phrases_a_head`` of the settings from ``pool``, in greedy order, at most one per
+    dimension of a head; by default a third of these [ours], 21 of 64: the last phrases of a full span only
+    fill the remaining directions and say little about the head. Phrases with concepts name the clusters:
+    those of ``pool``, or of the general pool if it has none. ``keep`` is a file for each image's
+    contributions. ``inspect`` is called with the decomposition and the span. Deterministic. Raises the errors
+    of its steps.
     """
-    if top is not None and top < 1:
-        raise SettingsError(f"{top} phrases per head: give --phrases-a-head at least 1, or omit it.")
     analysed, settings = analysed_layers(clip, layers), settings or RoleSettings()
     convention = settings.convention
     rank, width = head_rank(clip, rank, convention), clip.image.width // clip.image.heads
@@ -85,7 +84,7 @@ def discover(
         progress=progress,
     )
     progress("phrases", 0, 1)
-    top = min(max(3, width // 3) if top is None else top, rank, width, len(pool))
+    top = min(settings.phrases_a_head or max(3, width // 3), rank, width, len(pool))
     span = textspan(decomposition.moments, embed_text(clip, pool.phrases), rank=rank, top=top)
     heads = {
         (layer, head): tuple(pool.phrases[number] for number in numbers)
@@ -101,14 +100,13 @@ def discover(
         clip.identity,
         source=f"discovered (TEXTSPAN over {len(images)} images, {len(pool)} phrases)",
         named=named,
-        settings=settings,
+        settings=replace(settings, phrases_a_head=top),
         facts={
             "images": len(images),
             "images_identity": images.identity,
             "phrases_from": pool.name,
             "layers": list(analysed),
             "rank": rank,
-            "phrases_a_head": top,
             **(facts or {}),
         },
     )
@@ -130,7 +128,7 @@ def discover_at_hand(clip: Clip, dataset: Dataset, progress: Progress = silent) 
             f"at least {minimum}, better {FEW_IMAGES} or more. Find them on other images with `dear roles "
             "discover --data IMAGES` and give the table with --roles FILE."
         )
-    images = Subset(dataset.train, spread(len(dataset.train), MAX_IMAGES))
+    images = Subset(dataset.train, evenly_spaced(len(dataset.train), MAX_IMAGES))
     pool = load_pool(WORLD if clip.identity.model == TINY else GENERAL)
     table = discover(clip, images, pool, facts={"data": dataset.name}, progress=progress)
     lines = doubts(table, layer_curve(clip, images, analysed_layers(clip), progress=progress))

@@ -14,21 +14,17 @@ WITHOUT = "promptsrc"
 """A method without head roles, for messages."""
 
 
-def packaged_tables() -> list[RoleTable]:
-    """All tables in the package."""
-    return [RoleTable.load(path) for path in sorted(FOLDER.glob("*.json"))]
-
-
-def kind_of(table: RoleTable) -> str:
-    """The kind of a table by the beginning of its source, or ""."""
-    return next((kind for kind in KINDS if table.source.startswith(kind)), "")
+def packaged_tables() -> list[tuple[str, RoleTable]]:
+    """All tables in the package in order of `KINDS`, with their kinds, which begin their files' names."""
+    tables = [(path.name.partition(".")[0], RoleTable.load(path)) for path in sorted(FOLDER.glob("*.json"))]
+    return sorted(tables, key=lambda pair: KINDS.index(pair[0]))
 
 
 def known_by_name(weights: Identity) -> str:
     """A clause on a table for weights of this architecture that have no published hash, which says how a file
     of them is recognised; "" if there is none.
     """
-    unhashed = [table.weights for table in packaged_tables() if not table.weights.sha256]
+    unhashed = [table.weights for _, table in packaged_tables() if not table.weights.sha256]
     name = next((identity.pretrained for identity in unhashed if identity.model == weights.model), None)
     return "" if name is None else f"; a file of {name} is known by its name, {name}.safetensors"
 
@@ -48,9 +44,9 @@ def role_table(clip: Clip, path: Path | str | None = None) -> RoleTable:
         )
     if kind is not None and kind not in KINDS:
         return RoleTable.load(Path(kind))
-    tables = [table for table in packaged_tables() if kind_of(table) and kind in (None, kind_of(table))]
+    tables = [table for of_kind, table in packaged_tables() if kind in (None, of_kind)]
     if fitting := [table for table in tables if table.fits(weights)]:
-        return min(fitting, key=lambda table: KINDS.index(kind_of(table)))
+        return fitting[0]
     if kind == "published":
         return named_table(kind)
     with_table = "; ".join(str(table.weights) for table in tables) or "none"
@@ -80,7 +76,7 @@ def named_table(name_or_path: str) -> RoleTable:
     """
     if name_or_path not in KINDS:
         return RoleTable.load(Path(name_or_path))
-    table = next((table for table in packaged_tables() if kind_of(table) == name_or_path), None)
+    table = next((table for kind, table in packaged_tables() if kind == name_or_path), None)
     if table is None:
         raise RoleTableError(f"the package has no {name_or_path} role table.")
     return table

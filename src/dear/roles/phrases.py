@@ -20,10 +20,11 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from dear.backbone.loading.lite import SentenceEncoder
-from dear.data.world.factors import FACTORS, STYLES, packaged_json
-from dear.data.world.render import GLYPHS
 from dear.errors import DataError, SettingsError, WeightsError, installation
 from dear.reading.files import ReadingError, expanded, read_lines
+from dear.world.factors import FACTORS, STYLES
+from dear.world.names import packaged_json
+from dear.world.render import GLYPHS
 
 GENERAL, WORLD = "general", "world"
 AT_ONCE = 128

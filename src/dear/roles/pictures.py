@@ -46,7 +46,7 @@ class HeadImages:
 
 
 @dataclass(frozen=True)
-class Pictures:
+class HeadGallery:
     """The images of a discovery's page.
 
     Attributes:
@@ -81,7 +81,7 @@ def extremes(
 
 
 @torch.no_grad()
-def pictures(
+def build_gallery(
     clip: Clip,
     images: Images,
     decomposition: Decomposition,
@@ -91,7 +91,7 @@ def pictures(
     name: Callable[[int], str] = "image {}".format,
     batch: int = 50,
     progress: Progress = silent,
-) -> Pictures:
+) -> HeadGallery:
     """The images of each head by their scores along its direction, with thumbnails. ``decomposition`` must
     hold the coordinates of ``images``; ``name`` names an image by its number. Each image of the page is
     loaded once. Raises SettingsError for ``a_head``.
@@ -118,4 +118,4 @@ def pictures(
         levels = load_test_views(images, torch.tensor(part), preprocess)
         thumbnails.update(zip(part, levels, strict=True))
         progress("pictures", start + len(part), len(numbers))
-    return Pictures(len(scores), ranked, thumbnails, {number: name(number) for number in numbers})
+    return HeadGallery(len(scores), ranked, thumbnails, {number: name(number) for number in numbers})

@@ -13,7 +13,7 @@ from dear.reading.plain import read_json
 CoreMask = Literal["exclusive", "eq9"]
 """Two interpretations of a core head's mask: equation 9 with supplement B, or equation 9 alone."""
 KINDS = ("discovered", "ground-truth", "published", "textspan")
-"""Kinds of packaged tables (the first words of their sources), in order of preference."""
+"""Kinds of packaged tables, in order of preference."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,7 @@ class RoleSettings:
         shrinkage: Shrinkage of the discriminants' within-concept covariance towards a sphere [ours].
         min_sizes: HDBSCAN's min_cluster_size; of several, the one with the highest DBCV is used.
         min_samples: HDBSCAN's min_samples.
+        phrases_a_head: Phrases that a discovery selects for each head; None for a third of its dimensions.
         seed: Seed of the map of phrases.
     """
 
@@ -56,6 +57,7 @@ class RoleSettings:
     shrinkage: float = 0.3
     min_sizes: tuple[int, ...] = (15, 25, 40, 60)
     min_samples: int = 5
+    phrases_a_head: int | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -65,6 +67,7 @@ class RoleSettings:
             "shrinkage": (0 < self.shrinkage <= 1, "above 0 and at most 1"),
             "min_sizes": (bool(self.min_sizes) and min(self.min_sizes, default=0) >= 2, "at least 2 each"),
             "min_samples": (self.min_samples >= 1, "at least 1"),
+            "phrases_a_head": (self.phrases_a_head is None or self.phrases_a_head >= 1, "at least 1"),
             "seed": (0 <= self.seed < 2**32, "from 0 to 4294967295"),  # what scikit-learn takes
             "attributes": (len({*self.attributes}) == len(self.attributes), "names that differ"),
         }

@@ -1,19 +1,15 @@
 """The role table: the role of each analysed head, tied to the weights it was computed from."""
 
 import json
-import os
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, get_args
-
-import torch
+from typing import Any, Literal
 
 from dear.backbone.clip import Identity
-from dear.data.settings import checked_seed
-from dear.errors import OutputError, RoleTableError
+from dear.errors import RoleTableError
 from dear.reading.files import ReadingError
 from dear.reading.typed import Count, Number, Positive, Share, shown, typed
 from dear.roles.settings import read_table
@@ -23,6 +19,13 @@ SCHEMA = 1
 """The number of the structure of role tables; no other is read."""
 
 Role = Literal["core", "other-specialized", "mixed", "generalization"]
+ROLES: Mapping[Role, tuple[str, str]] = {
+    "core": ("core", ""),
+    "mixed": ("mixed", "#D5D9DE"),
+    "other-specialized": ("other", "#8A919C"),
+    "generalization": ("general", "#444B57"),
+}
+"""A short word for each role, and its color in figures: core heads have that of their attribute."""
 UNIT = "nats"
 """Of concept entropy, for all that print it."""
 Head = tuple[int, int]
@@ -120,23 +123,6 @@ class RoleTable:
                 f"{way_out}."
             )
 
-    def uniform(self, role: Role) -> "RoleTable":
-        """The same heads all isolated ("generalization") or all open ("mixed"), for ablations."""
-        heads = tuple(replace(h, role=role, attribute=None) for h in self.heads)
-        return replace(self, source=f"all {role}, from {self.source}", heads=heads)
-
-    def shuffled(self, seed: int) -> "RoleTable":
-        """The same roles, randomly permuted over the heads, for ablations. Raises SettingsError for a seed
-        that torch does not accept.
-        """
-        generator = torch.Generator().manual_seed(checked_seed(seed))
-        order = torch.randperm(len(self.heads), generator=generator).tolist()
-        heads = tuple(
-            replace(self.heads[source], layer=head.layer, head=head.head)
-            for head, source in zip(self.heads, order, strict=True)
-        )
-        return replace(self, source=f"shuffled (seed {seed}), from {self.source}", heads=heads)
-
     def to_json(self) -> dict[str, Any]:
         return {"schema": SCHEMA, **asdict(self)}
 
@@ -151,25 +137,6 @@ class RoleTable:
         text = json.dumps(self.to_json(), indent=1) + "\n"
         with output_file(path, "the role table") as file:
             file.write(text.encode())
-
-    def random(self, seed: int) -> "RoleTable":
-        """A uniformly random role for each head and, for core heads, a random attribute. Raises SettingsError
-        for a seed that torch does not accept.
-        """
-        generator = torch.Generator().manual_seed(checked_seed(seed))
-
-        def draw(count: int) -> int:
-            return int(torch.randint(count, (), generator=generator))
-
-        roles = get_args(Role) if self.attributes else get_args(Role)[1:]
-        heads = []
-        for head in self.heads:
-            role = roles[draw(len(roles))]
-            attribute = self.attributes[draw(len(self.attributes))] if role == "core" else None
-            heads.append(HeadRole(head.layer, head.head, role, attribute))
-        return replace(
-            self, source=f"random (seed {seed}), over {self.source}", heads=tuple(heads), evidence={}
-        )
 
     @classmethod
     def load(cls, path: Path) -> "RoleTable":
@@ -197,15 +164,3 @@ class RoleTable:
                 f"{source} has an attribute called {name!r}, as parts of scores are: rename it."
             )
         return table
-
-
-def make_place(path: Path) -> None:
-    """Create a file's folder before its content is computed. Raises OutputError if it cannot be written."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OutputError(f"cannot write {path}: {error.strerror or error}.") from error
-    if path.is_dir() or not os.access(path.parent, os.W_OK | os.X_OK):
-        raise OutputError(
-            f"cannot write {path}: it is a folder, or its folder is not writable. Choose another place."
-        )

@@ -81,7 +81,7 @@ def textspan(moments: Moments, text: Float[Tensor, "phrase embed"], *, rank: int
     if not 1 <= top <= min(rank, len(text)):
         raise SettingsError(
             f"{top} phrases per head cannot be picked from a span of rank {rank} and {len(text)} phrases: "
-            f"give --phrases-a-head from 1 to {min(rank, len(text))}."
+            f"give --settings.phrases-a-head from 1 to {min(rank, len(text))}."
         )
     means, seconds = moments.mean.reshape(-1, embed), moments.second.reshape(-1, embed, embed)
     if not bool(torch.isfinite(seconds).all()):

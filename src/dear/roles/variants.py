@@ -1,12 +1,16 @@
-"""Role tables with other roles, for the paper's ablations of the quantile q and of K core attributes."""
+"""Role tables with other roles, for ablations: by the quantile q, by K core attributes, at random."""
 
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import replace
+from typing import get_args
 
+import torch
+
+from dear.data.settings import checked_seed
 from dear.errors import RoleTableError
 from dear.roles.assign import concept_entropy, role_of, thresholds
-from dear.roles.table import Head, HeadRole, RoleTable
+from dear.roles.table import Head, HeadRole, Role, RoleTable
 
 STYLE = "style"
 """The concept whose specialised heads the paper counts as Generalization heads."""
@@ -115,3 +119,41 @@ def _specialised(head: HeadRole, attributes: tuple[str, ...], general: Collectio
     if attribute in attributes:
         return replace(head, role="core", attribute=attribute)
     return replace(head, role="generalization" if concept in general else "other-specialized", attribute=None)
+
+
+def with_role(table: RoleTable, role: Role) -> RoleTable:
+    """The same heads all isolated ("generalization") or all open ("mixed"), for ablations."""
+    heads = tuple(replace(head, role=role, attribute=None) for head in table.heads)
+    return replace(table, source=f"all {role}, from {table.source}", heads=heads)
+
+
+def shuffle_roles(table: RoleTable, seed: int) -> RoleTable:
+    """The same roles, randomly permuted over the heads, for ablations. Raises SettingsError for a seed that
+    torch does not accept.
+    """
+    generator = torch.Generator().manual_seed(checked_seed(seed))
+    order = torch.randperm(len(table.heads), generator=generator).tolist()
+    heads = tuple(
+        replace(table.heads[source], layer=head.layer, head=head.head)
+        for head, source in zip(table.heads, order, strict=True)
+    )
+    return replace(table, source=f"shuffled (seed {seed}), from {table.source}", heads=heads)
+
+
+def draw_roles(table: RoleTable, seed: int) -> RoleTable:
+    """A uniformly random role for each head and, for core heads, a random attribute. Raises SettingsError for
+    a seed that torch does not accept.
+    """
+    generator = torch.Generator().manual_seed(checked_seed(seed))
+
+    def draw(count: int) -> int:
+        return int(torch.randint(count, (), generator=generator))
+
+    roles = get_args(Role) if table.attributes else get_args(Role)[1:]
+    heads = []
+    for head in table.heads:
+        role = roles[draw(len(roles))]
+        attribute = table.attributes[draw(len(table.attributes))] if role == "core" else None
+        heads.append(HeadRole(head.layer, head.head, role, attribute))
+    source = f"random (seed {seed}), over {table.source}"
+    return replace(table, source=source, heads=tuple(heads), evidence={})

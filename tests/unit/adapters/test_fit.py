@@ -1,5 +1,6 @@
 """fit: what it trains on, what it measures, what it refuses; the temperature against a grid."""
 
+import math
 import re
 import warnings
 from dataclasses import replace
@@ -78,6 +79,32 @@ def test_what_is_measured_is_what_the_bundle_predicts(roles: Path) -> None:
     assert scores.zero_shot == evaluate_bundle(Predictor(frozen), data, split="train").accuracy
     with pytest.raises(DataError, match="noise has no val images"):
         evaluate_bundle(predictor, data, split="val")
+
+
+@pytest.mark.parametrize("method", ["dear+", "zero-shot"])
+def test_losses_that_are_told_are_those_of_the_probabilities_that_are_written(
+    method: str, roles: Path, tmp_path: Path
+) -> None:
+    """Log-loss and calibration error of test images, from the folder of the bundle alone, by plain loops."""
+    data = replace(noise_dataset(), train=Noise([0, 1, 2, 3] * 8, 1))
+    fitted = fit(data, tmp_path / "bundle", roles=roles, method=method, verbose=False)
+    read = Bundle.from_pretrained(tmp_path / "bundle")
+    assert read.temperature != 1
+    pictures = [picture.permute(1, 2, 0).numpy() for picture in data.test.load(torch.arange(24))]
+    probabilities = Predictor(read).predict_proba(pictures).tolist()
+    labels = data.test.labels.tolist()
+    losses = [-math.log(row[label]) for row, label in zip(probabilities, labels, strict=True)]
+    assert scores_of(fitted).log_loss == pytest.approx(sum(losses) / 24, rel=1e-4)
+    bins = dict[int, list[tuple[float, bool]]]()
+    for row, label in zip(probabilities, labels, strict=True):
+        bins.setdefault(min(int(15 * max(row)), 14), []).append((max(row), row.index(max(row)) == label))
+    gaps = [abs(sum(sure - right for sure, right in part)) for part in bins.values()]
+    assert scores_of(fitted).calibration_error == pytest.approx(sum(gaps) / 24, abs=1e-4)
+    read_scores = scores_of(read)
+    assert (read_scores.log_loss, read_scores.calibration_error) == (
+        scores_of(fitted).log_loss,
+        scores_of(fitted).calibration_error,
+    )
 
 
 def pixels_of(predictor: Predictor, images: Any) -> torch.Tensor:

@@ -34,7 +34,7 @@ def test_the_backbone_of_data(
 
 def test_the_usual_clip_can_be_had_and_has_a_role_table() -> None:
     assert open_clip.get_pretrained_cfg(*REAL)["hf_hub"]
-    assert REAL in [(one.weights.model, one.weights.pretrained) for one in packaged_tables()]
+    assert REAL in [(one.weights.model, one.weights.pretrained) for _, one in packaged_tables()]
 
 
 def test_a_name_that_no_backbone_has_is_refused(tmp_path: Path) -> None:

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from dear.data.dataset import Images
-from dear.data.world.factors import FACTOR_NAMES, FACTORS, is_held_out
-from dear.data.world.hashing import Stream, signed, splitmix64
-from dear.data.world.plate import EXTENT, drawn_mask
-from dear.data.world.render import WorldScenes, render
-from dear.data.world.scene import draw_scenes
+from dear.world.factors import FACTOR_NAMES, FACTORS, is_held_out
+from dear.world.hashing import Stream, signed, splitmix64
+from dear.world.plate import EXTENT, drawn_mask
+from dear.world.render import WorldScenes, render
+from dear.world.scene import draw_scenes
 from tools.captions import describe, plain_prompts, words_of, world_words
 
 

@@ -6,18 +6,18 @@ from pathlib import Path
 import pytest
 import torch
 
-from dear.data.world.factors import packaged_json
-from dear.data.world.hashing import Stream
-from dear.data.world.scene import draw_scenes
-from dear.data.world.shifts import SHIFTS, shifted
-from dear.data.world.tasks import (
+from dear.errors import DataError, UnknownNameError
+from dear.world.hashing import Stream
+from dear.world.names import packaged_json
+from dear.world.scene import draw_scenes
+from dear.world.shifts import SHIFTS, shifted
+from dear.world.tasks import (
     adversarial_candidates,
     adversarial_numbers,
     choose_classes,
     downstream_names,
     load_task,
 )
-from dear.errors import DataError, UnknownNameError
 from tools.captions import words_of, world_words
 from tools.rebuild_assets import save_adversarial
 

@@ -25,6 +25,7 @@ from dear.evaluation.trial import Trial
 from dear.methods.base import Method
 from dear.methods.gda.method import GDA
 from dear.progress import TrainingStep
+from dear.roles.variants import draw_roles, shuffle_roles, with_role
 from dear.writing import UNFINISHED
 from tests.unit.training.world import CLASSES, Noise, noise_dataset, role_table
 
@@ -150,16 +151,20 @@ def test_all_of_a_training_is_timed(
 def test_shuffled_roles_are_another_permutation_for_each_seed(small_clip: Clip) -> None:
     table = role_table(small_clip)
     shuffled = [MethodSetup("dear", role_variant="shuffled").table(table, seed) for seed in (1, 2)]
-    assert shuffled == [table.shuffled(seed) for seed in (1, 2)]
+    assert shuffled == [shuffle_roles(table, seed) for seed in (1, 2)]
     assert shuffled[0] != shuffled[1]
-    assert MethodSetup("dear", role_variant="random").table(table, 2) == table.random(2) != table.random(1)
+    assert (
+        MethodSetup("dear", role_variant="random").table(table, 2)
+        == draw_roles(table, 2)
+        != draw_roles(table, 1)
+    )
     assert MethodSetup("dear").table(table, 1) is table
-    assert MethodSetup("dear", role_variant="all-mixed").table(table, 1) == table.uniform("mixed")
+    assert MethodSetup("dear", role_variant="all-mixed").table(table, 1) == with_role(table, "mixed")
     assert MethodSetup("dear").table(None, 1) is MethodSetup("zero-shot").table(table, 1) is None
 
 
 def test_setups_with_role_tables_of_their_own(small_clip: Clip, tmp_path: Path) -> None:
-    (other := role_table(small_clip).shuffled(3)).save(tmp_path / "dealt.json")
+    (other := shuffle_roles(role_table(small_clip), 3)).save(tmp_path / "dealt.json")
     own = MethodSetup("dear", DEAR.settings, roles=tmp_path / "dealt.json")
     records = run(small_clip, [DEAR, own], tmp_path / "out")
     assert [record["roles"]["table"]["heads"] for record in records] == [
@@ -194,7 +199,7 @@ def test_a_run_whose_record_is_there_is_not_repeated(
     assert [step for _, step in calls] == [None, None]
     assert {path.stem: path.stat().st_mtime_ns for path in tmp_path.glob("*.json")} == files
     # What the numbers depend on asks for another run; zero-shot does not depend on DeAR's settings.
-    shuffled = role_table(small_clip).shuffled(3)
+    shuffled = shuffle_roles(role_table(small_clip), 3)
     other = MethodSetup("dear", {"first": 8, "beta": 0.5})
     changes: list[tuple[MethodSetup, dict[str, Any]]] = [
         (other, {}), (DEAR, {"shots": 1}), (DEAR, {"seeds": [2]}), (DEAR, {"roles": shuffled}),

@@ -18,6 +18,7 @@ from dear.methods.dear import DearSettings
 from dear.methods.dear.method import Dear
 from dear.roles.settings import CoreMask
 from dear.roles.table import HeadRole, RoleTable
+from dear.roles.variants import with_role
 from tests.conftest import MakeClip
 from tests.unit.training.world import CLASSES, KINDS
 from tests.unit.training.world import role_table as table
@@ -77,12 +78,12 @@ class TestIsolation:
     def test_all_heads_isolated_keeps_the_class_feature(self, tokens: int, clip: Clip) -> None:
         for std in (0.02, 1.0, 50.0):
             isolated = dear(
-                clip, table(clip).uniform("generalization"), tokens=tokens, token_std=std, beta=0.3
+                clip, with_role(table(clip), "generalization"), tokens=tokens, token_std=std, beta=0.3
             )
             torch.testing.assert_close(f_cls(isolated), frozen(clip), rtol=0, atol=1e-12)
 
     def test_mixed_heads_and_roles_change_it(self, clip: Clip) -> None:
-        for roles in (table(clip).uniform("mixed"), table(clip)):
+        for roles in (with_role(table(clip), "mixed"), table(clip)):
             assert (f_cls(dear(clip, roles)) - frozen(clip)).abs().max() > 1e-3
 
     @torch.no_grad()
@@ -229,6 +230,6 @@ class TestSettings:
 
     def test_roles_without_attributes_or_layers(self, clip: Clip) -> None:
         with pytest.raises(RoleTableError, match="has no core attribute"):
-            dear(clip, replace(table(clip).uniform("mixed"), attributes=()))
+            dear(clip, replace(with_role(table(clip), "mixed"), attributes=()))
         with pytest.raises(RoleTableError, match="does not fit layer 3"):
             dear(clip, first=5)

@@ -176,3 +176,11 @@ def test_every_run_is_in_a_table() -> None:
     # A row of an ablation that was run on more data than the row it is compared with:
     runs = [run_of("base-to-novel", number) for number in (1, 3)]
     assert missing([*runs, run_of("base-to-novel", 3, "toys")]) == []
+
+
+def test_a_table_says_which_training_is_not_its_authors() -> None:
+    for name in ("base-to-novel", "few-shot", "cross-dataset"):
+        runs = [run_of(name, 0) | {"overrides": {"method": {}, "train": {"epochs": 5}}}, run_of(name, 1)]
+        notes = " ".join(tables_of(runs)[0].notes)
+        assert "Not trained as their authors train: promptsrc (epochs 5)." in notes
+        assert "Not trained" not in " ".join(tables_of([run_of(name, 1)])[0].notes)

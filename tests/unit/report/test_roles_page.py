@@ -13,7 +13,7 @@ from PIL import Image
 
 from dear.report.roles_page import phrase_map, roles_page, write_roles_page
 from dear.roles.ablation import Ablated, LayerAblation, LayerCurve
-from dear.roles.pictures import HeadImages, Pictures, RankedImage
+from dear.roles.pictures import HeadGallery, HeadImages, RankedImage
 from dear.roles.table import RoleTable
 
 
@@ -92,7 +92,7 @@ def test_what_the_map_of_phrases_says() -> None:
 PLACES = [(layer, head) for layer in (9, 10) for head in range(3)]
 
 
-def noise_pictures(places: list[tuple[int, int]], a_head: int, images: int, side: int = 64) -> Pictures:
+def noise_pictures(places: list[tuple[int, int]], a_head: int, images: int, side: int = 64) -> HeadGallery:
     """Noise is the worst case of a JPEG. The images of the heads are taken in turn."""
     generator = torch.Generator().manual_seed(1)
     heads, used = {}, set[int]()
@@ -104,7 +104,7 @@ def noise_pictures(places: list[tuple[int, int]], a_head: int, images: int, side
     draw = {
         one: torch.randint(0, 256, (3, side, side), generator=generator, dtype=torch.uint8) for one in used
     }
-    return Pictures(images, heads, draw, {one: f"<b>{one}" for one in draw})
+    return HeadGallery(images, heads, draw, {one: f"<b>{one}" for one in draw})
 
 
 def curve(lost: float) -> LayerCurve:
@@ -133,7 +133,7 @@ def test_without_a_discovery() -> None:
     page = roles_page(table())
     for absent in ("data:image", "Images of each head", "What the heads carry", 'class="warning"'):
         assert absent not in page
-    assert roles_page(table(), pictures=Pictures(7, {}, {}, {})) == page
+    assert roles_page(table(), pictures=HeadGallery(7, {}, {}, {})) == page
 
 
 def test_the_warning_comes_first() -> None:

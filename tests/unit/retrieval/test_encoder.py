@@ -22,6 +22,7 @@ from dear.retrieval.build import build_index
 from dear.retrieval.encoder import HeadEncoder, encoder_for
 from dear.retrieval.index import Index, open_index
 from dear.roles.table import HeadRole, RoleTable
+from dear.roles.variants import shuffle_roles, with_role
 from tests.unit.serving.small import picture, small_predictor
 from tests.views import eval_views
 
@@ -169,7 +170,7 @@ def test_what_is_refused(small_clip: Clip, make_small_clip: MakeClip, tmp_path: 
     roles, other = table(small_clip), make_small_clip(seed=1)
     far = replace(roles, heads=(HeadRole(6, 0, "core", "color"),))
     named = replace(roles, attributes=("class",), heads=(HeadRole(4, 0, "core", "class"),))
-    pairs = (other, roles), (small_clip, roles.uniform("mixed")), (small_clip, far), (small_clip, named)
+    pairs = (other, roles), (small_clip, with_role(roles, "mixed")), (small_clip, far), (small_clip, named)
     for clip, wrong in pairs:
         with pytest.raises(RoleTableError):
             encoder_for(clip, wrong)
@@ -182,7 +183,7 @@ def test_what_is_refused(small_clip: Clip, make_small_clip: MakeClip, tmp_path: 
     index = open_index(out)
     heads = index.metadata["heads"]
     bundle = BundleEncoder(small_predictor(small_clip))
-    for model in (encoder_for(small_clip, roles.shuffled(1)), bundle, HeadEncoder(other, heads)):
+    for model in (encoder_for(small_clip, shuffle_roles(roles, 1)), bundle, HeadEncoder(other, heads)):
         with pytest.raises(DataError, match="features of heads of small"):
             index.query_text(model, "red", {"color": 1})
         with pytest.raises(DataError, match="features of heads of small"):

@@ -7,7 +7,6 @@ from torch.nn.functional import cosine_similarity
 from dear.backbone.clip import Clip
 from dear.backbone.head_contributions import head_contributions
 from dear.backbone.loading.load import load_clip
-from dear.data.world.render import WorldScenes
 from dear.roles.ablation import (
     LITTLE,
     head_set,
@@ -18,6 +17,7 @@ from dear.roles.ablation import (
 )
 from dear.roles.table import HeadRole, RoleTable
 from dear.roles.trust import doubts
+from dear.world.render import WorldScenes
 from tests.unit.training.world import Noise
 from tests.views import eval_views
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from dear.backbone.loading import tiny
-from dear.data.world.factors import FACTOR_NAMES
+from dear.world.factors import FACTOR_NAMES
 from tools.ground_truth import assign, explained_variance, roles_from_factors
 
 

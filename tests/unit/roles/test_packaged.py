@@ -10,12 +10,12 @@ from dear.backbone.clip import Clip, Identity
 from dear.backbone.loading import tiny
 from dear.errors import RoleTableError
 from dear.roles.compare import compare
-from dear.roles.packaged import FOLDER, kind_of, named_table, role_table
+from dear.roles.packaged import FOLDER, named_table, role_table
 from dear.roles.table import HeadRole, RoleTable
 from dear.roles.variants import by_concept, with_quantile
 from tests.unit.backbone.test_features_only import RESNET, clip_of, network_of
 
-PUBLISHED = FOLDER / "vit_b16_published.json"
+PUBLISHED = FOLDER / "published.ViT-B-16.json"
 SHARED = Path(__file__).parents[4] / "shared" / "paper" / "head_roles_vit_b16.json"
 LAION = Identity("ViT-B-16", "laion2b_s34b_b88k", "1" * 64)
 
@@ -87,8 +87,8 @@ def test_the_second_table_has_roles_by_any_quantile_and_by_concept() -> None:
 
 
 def test_kinds_are_named_in_place_of_a_file(small_clip: Clip, tmp_path: Path) -> None:
-    assert kind_of(named_table("published")) == "published"
-    assert kind_of(named_table("ground-truth")) == "ground-truth"
+    assert named_table("published").source.startswith("published")
+    assert named_table("ground-truth").weights.model == "tiny"
     # The published table is returned whatever the weights, and refused where it is used.
     table = role_table(small_clip, Path("published"))
     with pytest.raises(RoleTableError, match="Find the roles of these weights with"):
@@ -104,11 +104,11 @@ def test_kinds_are_named_in_place_of_a_file(small_clip: Clip, tmp_path: Path) ->
 
 def test_discovered_comes_before_ground_truth(small_clip: Clip, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr("dear.roles.packaged.FOLDER", tmp_path)
-    for number, source in enumerate(("ground-truth factors", "discovered (x)")):
+    for kind, source in (("ground-truth", "discovered"), ("discovered", "ground-truth")):
         table = RoleTable(source, small_clip.identity, ("color",), (HeadRole(5, 0, "mixed"),))
-        table.save(tmp_path / f"{number}.json")
-    assert role_table(small_clip).source == "discovered (x)"
-    assert role_table(small_clip, "ground-truth").source == "ground-truth factors"
+        table.save(tmp_path / f"{kind}.small.json")
+    assert role_table(small_clip).source == "ground-truth"  # its words say nothing of its kind
+    assert role_table(small_clip, "ground-truth").source == "discovered"
 
 
 def test_the_tiny_clips_tables_fit_its_weights() -> None:

@@ -8,7 +8,7 @@ from dear.backbone.clip import Clip
 from dear.backbone.head_contributions import Convention, head_contributions
 from dear.errors import SettingsError
 from dear.roles.decompose import decompose
-from dear.roles.pictures import Pictures, extremes, pictures
+from dear.roles.pictures import HeadGallery, build_gallery, extremes
 from dear.roles.textspan import textspan
 from tests.unit.roles.test_textspan import Array, published
 from tests.unit.training.world import Noise
@@ -19,11 +19,11 @@ LABELS = [i % 4 for i in range(53)]
 
 def chosen(
     clip: Clip, images: Noise, a_head: int, convention: Convention = "exact"
-) -> tuple[Pictures, Array]:
+) -> tuple[HeadGallery, Array]:
     text = torch.randn(31, 17, generator=torch.Generator().manual_seed(3))
     found = decompose(clip, images, [5, 3], convention=convention, coordinates=True, batch=11)
     span = textspan(found.moments, text, rank=6, top=3)
-    return pictures(clip, images, found, span.first, a_head=a_head, batch=7), text.double().numpy()
+    return build_gallery(clip, images, found, span.first, a_head=a_head, batch=7), text.double().numpy()
 
 
 @pytest.mark.parametrize("convention", ["exact", "public"])

@@ -4,13 +4,14 @@ import json
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from dear.backbone.clip import Identity
 from dear.errors import RoleTableError
-from dear.roles.table import HeadRole, Role, RoleTable
+from dear.roles.table import ROLES, HeadRole, Role, RoleTable
+from dear.roles.variants import draw_roles, shuffle_roles, with_role
 
 WEIGHTS = Identity("small", "random", "ab" * 32)
 OTHER = Identity("small", "random", "cd" * 32)
@@ -109,7 +110,7 @@ def test_weights_are_checked_unless_others_are_allowed() -> None:
 
 
 def test_shuffling_deals_the_same_roles_to_the_same_heads() -> None:
-    dealt = table().shuffled(3)
+    dealt = shuffle_roles(table(), 3)
 
     def roles(t: RoleTable) -> Counter[tuple[Any, ...]]:
         return Counter((h.role, h.attribute, h.concept, h.entropy) for h in t.heads)
@@ -117,15 +118,15 @@ def test_shuffling_deals_the_same_roles_to_the_same_heads() -> None:
     assert roles(dealt) == roles(table())
     assert [(h.layer, h.head) for h in dealt.heads] == [(h.layer, h.head) for h in HEADS]
     assert dealt.heads != HEADS
-    assert dealt == table().shuffled(3)
-    assert sum(table().shuffled(seed).heads != dealt.heads for seed in range(11, 18)) > 3
+    assert dealt == shuffle_roles(table(), 3)
+    assert sum(shuffle_roles(table(), seed).heads != dealt.heads for seed in range(11, 18)) > 3
     assert (dealt.weights, dealt.attributes) == (WEIGHTS, ("color", "object"))
     assert "shuffled" in dealt.source
 
 
 @pytest.mark.parametrize("role", ["generalization", "mixed"])
 def test_uniform_gives_every_head_one_role(role: Role) -> None:
-    same = table().uniform(role)
+    same = with_role(table(), role)
     assert [(h.layer, h.head, h.role, h.attribute) for h in same.heads] == [
         (h.layer, h.head, role, None) for h in HEADS
     ]
@@ -135,11 +136,15 @@ def test_uniform_gives_every_head_one_role(role: Role) -> None:
 
 def test_random_roles_are_valid_and_cover_all() -> None:
     many = table(tuple(HeadRole(4, head, "mixed", None, "object", 0.5) for head in range(97)))
-    drawn = many.random(3)
-    assert drawn == many.random(3) != many.random(4)
+    drawn = draw_roles(many, 3)
+    assert drawn == draw_roles(many, 3) != draw_roles(many, 4)
     assert {h.role for h in drawn.heads} == {"core", "other-specialized", "mixed", "generalization"}
     assert {h.attribute for h in drawn.heads if h.role == "core"} == {"color", "object"}
     assert [(h.layer, h.head) for h in drawn.heads] == [(h.layer, h.head) for h in many.heads]
     assert drawn.source == "random (seed 3), over by hand"
     # 97 draws of 4: each role 24 times, with a deviation of 4.3.
     assert all(10 < count < 40 for count in Counter(h.role for h in drawn.heads).values())
+
+
+def test_every_role_has_its_words() -> None:
+    assert {*ROLES} == {*get_args(Role)}

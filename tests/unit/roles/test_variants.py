@@ -9,7 +9,7 @@ import pytest
 from dear.backbone.clip import Identity
 from dear.errors import RoleTableError
 from dear.roles.assign import assign_roles, head_concepts, thresholds
-from dear.roles.packaged import kind_of, packaged_tables
+from dear.roles.packaged import named_table
 from dear.roles.table import HeadRole, RoleTable
 from dear.roles.variants import with_attributes, with_quantile
 
@@ -85,7 +85,7 @@ def test_what_general_means_in_a_tables_settings() -> None:
     changed = with_quantile(listed, 30)
     assert [changed.heads[place].role for place in (1, 2)] == ["other-specialized", "generalization"]
     assert with_attributes(changed, 1).heads[2].role == "generalization"
-    truth = next(one for one in packaged_tables() if kind_of(one) == "ground-truth")
+    truth = named_table("ground-truth")
     fewer = with_quantile(with_attributes(truth, 3), 20)
     specialized = sorted(fewer.heads, key=lambda head: head.entropy or 0.0)[:7]  # ceil(0.2 * 32)
     for head in specialized:
@@ -97,7 +97,7 @@ def test_what_general_means_in_a_tables_settings() -> None:
 
 def test_the_quantile_of_a_discovered_table_gives_that_table() -> None:
     """Of its 32 heads 11 have an entropy of 0, more than the 20% that were asked for: all are specialised."""
-    table = next(one for one in packaged_tables() if kind_of(one) == "discovered")
+    table = named_table("discovered")
     found = with_quantile(table, 100 * table.settings["quantile"])
     assert roles(found) == roles(table)
     assert sum(head.role == "core" for head in found.heads) == 11

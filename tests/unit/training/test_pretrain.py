@@ -15,9 +15,9 @@ import torch
 
 from dear.backbone.clip import tensors_hash, weights_hash
 from dear.backbone.loading import tiny
-from dear.data.world.factors import FACTOR_NAMES, STYLES
-from dear.data.world.scene import draw_scenes
 from dear.errors import OutputError
+from dear.world.factors import FACTOR_NAMES, STYLES
+from dear.world.scene import draw_scenes
 from tools import pretraining
 from tools.pretraining import (
     FACTS,

@@ -17,7 +17,7 @@ from dear.backbone import openclip as open_clip
 from dear.backbone.loading import hub
 from dear.backbone.loading.torchscript import find_archive, read_archive
 from dear.backbone.names import LICENSE, MAX_LISTED, REAL, SIZE, WEIGHTS, BackboneName
-from dear.errors import WeightsError, first_line, listing, nearest_first, of_memory, warn
+from dear.errors import WeightsError, first_line, list_names, nearest_first, of_memory, warn
 from dear.limits import LimitError, at_most
 from dear.reading.files import ReadingError, expanded
 from dear.reading.plain import read_json
@@ -101,7 +101,7 @@ def find_tag_of_file(name: str, pretrained: str | None) -> str | None:
 def describe_choices(name: str, near: str = "") -> str:
     """A description of the weights that an architecture accepts."""
     tags = nearest_first(near, open_clip.list_pretrained_tags_by_model(name))
-    return f"a tag ({listing(tags, MAX_LISTED)}), a local file, or random:0 for random weights"
+    return f"a tag ({list_names(tags, MAX_LISTED)}), a local file, or random:0 for random weights"
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:

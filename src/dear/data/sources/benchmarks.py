@@ -18,9 +18,7 @@ from dear.data.sources.folder import class_images, ignored_note
 from dear.data.sources.listing import (
     PARTS,
     Listing,
-    Report,
     Row,
-    refuse,
 )
 from dear.data.sources.splits import PREFIX, read_coop, split_file
 from dear.errors import DataError, OutputError, first_line, of_the_disk
@@ -153,7 +151,8 @@ def fetch(benchmark: Benchmark, root: Path) -> Fetched:
     """
     home = root / benchmark.folder
     fetched, why = [], None
-    if (home / benchmark.images).is_dir() and benchmark.images != ".":
+    had_images = (home / benchmark.images).is_dir() and benchmark.images != "."
+    if had_images:
         why = f"{home / benchmark.images} already exists"
     elif benchmark.download is None:
         why = "torchvision does not download it"
@@ -168,7 +167,7 @@ def fetch(benchmark: Benchmark, root: Path) -> Fetched:
         if not fetched and home.is_dir() and not any(home.iterdir()):
             home.rmdir()
     has_split_list = home.is_dir() and split_file(home) is not None
-    has_images = bool(fetched) or (why is not None and "already" in why)
+    has_images = bool(fetched) or had_images
     by_hand = [line for line in benchmark.by_hand if not (has_split_list if PREFIX in line else has_images)]
     return Fetched(benchmark.name, str(home), fetched, by_hand, why)
 
@@ -198,13 +197,13 @@ def _move(part: Path, home: Path, moves: Sequence[Sequence[str]]) -> list[str]:
     return moved
 
 
-def read_benchmark(benchmark: Benchmark, home: Path, report: Report = refuse) -> Listing:
+def read_benchmark(benchmark: Benchmark, home: Path) -> Listing:
     """Read a benchmark from its folder: by CoOp's split list if there is one, else by its own files.
 
     Raises DataError naming what is missing.
     """
     if split_file(home) is not None:
-        listing = read_coop(home, report=report)
+        listing = read_coop(home)
         if listing.name != benchmark.name:
             raise DataError(
                 f"{home} is for {benchmark.name}, but its list is {PREFIX}{listing.name}.json: call it "

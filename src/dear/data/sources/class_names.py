@@ -13,17 +13,15 @@ from itertools import product
 from pathlib import Path
 
 from dear.data.sources.listing import (
+    FEW,
     WHOLE,
     Listing,
-    Report,
-    first_few,
+    as_fault,
     plain_name,
-    refuse,
-    reporting,
     require_distinct,
     without_zeros,
 )
-from dear.errors import DataError, compose, plural
+from dear.errors import DataError, compose, list_names, plural
 from dear.reading.files import ReadingError, read_text
 from dear.reading.plain import QUOTES, parse_json
 
@@ -40,14 +38,14 @@ class UnclearNumbersError(DataError):
 
 
 def name_classes(
-    listings: Sequence[Listing], file: Path | None, report: Report = refuse
+    listings: Sequence[Listing], file: Path | None, known: Mapping[str, str] | None = None
 ) -> tuple[Listing, ...]:
     """The sources of a data set with the names of their classes, decided once over the classes of all, with
     notes at the first.
 
     A label has the name that the file, CoOp's list of ImageNet or its own spelling gives it; a label that is
-    itself such a name, as in tables that dear wrote, is that class. Raises DataError for a class that the
-    file does not name.
+    itself such a name, as in tables that dear wrote, is that class. Without a file, names that are ``known``
+    from an earlier bundle count before spellings. Raises DataError for a class that the file does not name.
     """
     first, *others = listings
     keys = [*dict.fromkeys(key for part in listings if not part.by_name for key in part.keys)]
@@ -55,9 +53,13 @@ def name_classes(
     if file is None:
         unnamed_parts = [part for part in listings if part.keys == part.classnames and not part.benchmark]
         own = {key for part in unnamed_parts for key in part.keys}
-        names, remarks = _usual_names([key for key in keys if key in own])
-        notes += remarks
-        _require_named(listings)
+        names = {**(known or {})}
+        usual, remarks = _usual_names([key for key in keys if key in own and key not in names])
+        if told := [(key, names[key]) for key in keys if key in names]:
+            notes.append(f"its classes are named as in the earlier bundle: {_describe_names(told)}")
+        notes, names = [*notes, *remarks], usual | names
+        if not known:
+            _require_named(listings)
     else:
         try:
             numbered = [part.keys for part in listings if part.numbered]
@@ -71,7 +73,7 @@ def name_classes(
     named = tuple(_renamed(part, names) for part in (first, *others))
     for part in named:
         if file is not None or not part.benchmark:  # ImageNet has two classes "missile"
-            with reporting(report):
+            with as_fault():
                 require_distinct(str(file or part.folder), part.keys, part.classnames)
     return named
 
@@ -98,7 +100,8 @@ def _require_named(listings: Sequence[Listing]) -> None:
         if odd and keys and all(map(WHOLE.fullmatch, keys)):
             raise DataError(
                 f"{part.name} was written with names of classes, such as {odd[0]!r}, but the classes of the "
-                "data are numbers: give the --dataset.classnames of the classifier that it is from."
+                "data are numbers: give the --dataset.classnames of the classifier that it is from, or "
+                "--continue with its folder."
             )
 
 
@@ -146,7 +149,7 @@ def _wordnet_names(keys: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     if unknown := [key for key in ids if key not in imagenet]:
         notes.append(
             "WordNet ids that are not among ImageNet's 1000 stay as they are: "
-            f"{first_few(unknown)}; name them with --dataset.classnames FILE"
+            f"{list_names(unknown, FEW)}; name them with --dataset.classnames FILE"
         )
     return named, notes
 
@@ -188,7 +191,7 @@ def read_names(path: Path) -> dict[str, str] | list[str]:
 
 def _describe_names(pairs: Iterable[tuple[str, str]]) -> str:
     """Which folder or label has which name, for a note."""
-    return first_few((f"{key} is {name}" for key, name in pairs), MOST_NAMED)
+    return list_names((f"{key} is {name}" for key, name in pairs), MOST_NAMED)
 
 
 def match_names(

@@ -10,11 +10,11 @@ from shlex import quote
 
 from dear.data.images.decode import HEIC, SUFFIXES
 from dear.data.settings import DataSettings
-from dear.data.sources.listing import Listing, Report, Row, first_few, refuse, sort_names
+from dear.data.sources.listing import FEW, Listing, Row, SplitNote, fault, sort_names
 from dear.data.sources.splits import PREFIX, make_split, names_of_splits, split_of
 from dear.data.sources.table import SUFFIXES as TABLES
 from dear.data.sources.table import lists_files
-from dear.errors import DataError, compose, plural, warn
+from dear.errors import DataError, compose, list_names, plural, warn
 from dear.reading.files import is_passed_over, walk_folders
 
 SAVED = ("dataset_dict.json", "state.json", "dataset_info.json")
@@ -24,7 +24,7 @@ PIECE = re.compile(r"(split|fold|part|batch|set|group|chunk|shard|session)[ _-]?
 SHARED = 0.5  # a domain has more than this share of all classes
 
 
-def read_folder(folder: Path, settings: DataSettings, report: Report = refuse) -> Listing:
+def read_folder(folder: Path, settings: DataSettings) -> Listing:
     """Read a folder of images: of classes, of splits, or of domains, whose images are then taken together.
 
     Raises DataError if there is no class, a class without images to train on, or a folder beside those of
@@ -37,11 +37,13 @@ def read_folder(folder: Path, settings: DataSettings, report: Report = refuse) -
         if len(parts) < len(names) and not any(subfolders(folder / part) for part in parts.values()):
             parts = {}  # classes that are called so, beside others
     if "train" in parts and len(parts) > 1:
-        return _read_splits(folder, parts, settings, report)
+        return _read_splits(folder, parts, settings)
     if len(parts) == len(names) == 1 and subfolders(folder / names[0]):
-        return _read_only_split(folder, names[0], settings, report)
+        return _read_only_split(folder, names[0], settings)
     if len(parts) == len(names) > 1:
-        raise DataError(f"{folder} has no train folder beside {first_few(names)}: give one of them alone.")
+        raise DataError(
+            f"{folder} has no train folder beside {list_names(names, FEW)}: give one of them alone."
+        )
     for part in parts.values():  # another folder of the same classes, such as holdout/
         for name in names:
             if name != part and {*subfolders(folder / part)} & {*subfolders(folder / name)}:
@@ -50,7 +52,7 @@ def read_folder(folder: Path, settings: DataSettings, report: Report = refuse) -
                     "to train, val or test, or move it. If both are classes, give --dataset.layout classes."
                 )
     domains = {"auto": domains_of(folder), "classes": (), "domains": tuple(names)}
-    return _read_classes(folder, domains[settings.layout], settings, report)
+    return _read_classes(folder, domains[settings.layout], settings)
 
 
 def _enter_split(folder: Path, part: str, split: str) -> str:
@@ -87,13 +89,13 @@ def subfolders(folder: Path) -> list[str]:
     return sort_names(path.name for path in _visible(folder) if path.is_dir())
 
 
-def _list_classes(folder: Path, report: Report = refuse) -> list[str]:
+def _list_classes(folder: Path) -> list[str]:
     """The folders of classes in a folder, in Unicode's composed form. Two that differ in their form alone are
-    reported.
+    a fault.
     """
     names = Counter(map(compose, subfolders(folder)))
     if twice := [name for name, count in names.items() if count > 1]:
-        report(DataError(f"{folder}: {twice[0]!r} is listed twice, in two forms of Unicode. Merge them."))
+        fault(DataError(f"{folder}: {twice[0]!r} is listed twice, in two forms of Unicode. Merge them."))
     return [*names]
 
 
@@ -120,12 +122,12 @@ def _is_list(path: Path) -> bool:
 
 
 def class_images(
-    folder: Path, parent: str, classes: Sequence[str], report: Report = refuse
+    folder: Path, parent: str, classes: Sequence[str], *, may_lack: bool = False
 ) -> tuple[list[Row], list[str]]:
     """The images of `folder/parent/class/...` in the order of classes and paths, and the files that are none.
 
-    A class with files but without images is reported; an empty folder, or one of files that are passed over,
-    is a class by name alone.
+    A class with files but without images is a fault, unless classes ``may_lack`` images; an empty folder, or
+    one of files that are passed over, is a class by name alone.
     """
     rows, ignored = list[Row](), list[str]()
     stored = {compose(name): name for name in subfolders(folder / parent)}
@@ -133,9 +135,9 @@ def class_images(
         class_folder = folder / parent / stored.get(name, name)
         images, others = _files(class_folder, folder) if class_folder.is_dir() else ([], [])
         is_empty = all(is_passed_over(Path(file).name) for file in others)
-        if not images and not (is_empty and class_folder.is_dir()):
+        if not may_lack and not images and not (is_empty and class_folder.is_dir()):
             unread = "".join(f" {note}." for note in _heic_note(others))
-            report(DataError(f"the class {name!r} has no images in {class_folder}.{unread}"))
+            fault(DataError(f"the class {name!r} has no images in {class_folder}.{unread}"))
         rows += [Row(image, label) for image in images]
         ignored += others
     return rows, ignored
@@ -198,13 +200,13 @@ def _note(files: Sequence[str], subjects: str, what: str, left: str) -> tuple[st
     """A note on some files, if there are any; the subjects are words for one of them and for several."""
     one, several = subjects.split("|")
     subject = f"{one} {what} is" if len(files) == 1 else f"{several} {what} are"
-    return (f"{len(files)} {subject} {left}: {first_few(files)}",) if files else ()
+    return (f"{len(files)} {subject} {left}: {list_names(files, FEW)}",) if files else ()
 
 
-def _read_classes(folder: Path, domains: Sequence[str], settings: DataSettings, report: Report) -> Listing:
+def _read_classes(folder: Path, domains: Sequence[str], settings: DataSettings) -> Listing:
     """A folder of classes or of domains."""
     parents = domains or [""]
-    classes_by_parent = [_list_classes(folder / parent, report) for parent in parents]
+    classes_by_parent = [_list_classes(folder / parent) for parent in parents]
     classes = sort_names({name for names in classes_by_parent for name in names})
     if not classes:
         raise DataError(
@@ -214,7 +216,7 @@ def _read_classes(folder: Path, domains: Sequence[str], settings: DataSettings, 
     rows, ignored, notes = list[Row](), list[str](), list[str]()
     labels = {name: label for label, name in enumerate(classes)}
     for parent, names in zip(parents, classes_by_parent, strict=True):
-        images, files = class_images(folder, parent, names, report)
+        images, files = class_images(folder, parent, names)
         rows += [Row(row.path, labels[names[row.label]]) for row in images]
         ignored += files
     if not rows:
@@ -233,21 +235,21 @@ def _read_classes(folder: Path, domains: Sequence[str], settings: DataSettings, 
     return Listing(name, folder, keys, keys, split.splits, split.origin, notes=tuple(notes))
 
 
-def _read_only_split(folder: Path, name: str, settings: DataSettings, report: Report) -> Listing:
+def _read_only_split(folder: Path, name: str, settings: DataSettings) -> Listing:
     """A folder with nothing but train/, which is split, or with nothing but test/ or val/."""
     tested, note = split_of(name) != "train", f"{folder} has only {name}/"
     if tested:
         settings, note = replace(settings, test_share=1.0), f"{note}: all its images are for testing"
-    listing = _read_classes(folder / name, (), settings, report)
-    # The first of its own says that there is no split.
-    return replace(listing, name=folder.resolve().name, notes=(note, *listing.notes[tested:]))
+    listing = _read_classes(folder / name, (), settings)
+    notes = [known for known in listing.notes if not (tested and isinstance(known, SplitNote))]
+    return replace(listing, name=folder.resolve().name, notes=(note, *notes))
 
 
-def _read_splits(folder: Path, parts: Mapping[str, str], settings: DataSettings, report: Report) -> Listing:
+def _read_splits(folder: Path, parts: Mapping[str, str], settings: DataSettings) -> Listing:
     """A folder of splits, given their folders within it."""
     name, tops = folder.resolve().name, {part.partition("/")[0] for part in parts.values()}
     others = [other for other in subfolders(folder) if other not in tops]
-    notes = [f"its other folders are left out: {first_few(others)}"] if others else []
+    notes = [f"its other folders are left out: {list_names(others, FEW)}"] if others else []
     labelled = {split: part for split, part in parts.items() if split == "train" or subfolders(folder / part)}
     notes += [  # a competition's test images have no labels
         f"{Path(part).name}/ has no folders of classes and is left out"
@@ -256,25 +258,27 @@ def _read_splits(folder: Path, parts: Mapping[str, str], settings: DataSettings,
     ]
     train = folder / labelled["train"]
     if labelled.keys() == {"train"}:
-        listing = _read_classes(train, (), settings, report)
+        listing = _read_classes(train, (), settings)
         return replace(listing, name=name, notes=(*notes, *listing.notes))
     if "test" not in labelled:  # as ImageNet is distributed
         labelled = {"train": labelled["train"], "test": labelled["val"]}
         notes.append(f"it has no labelled test images: {Path(labelled['test']).name} is used for testing")
-    classes = _list_classes(train, report)
+    classes = _list_classes(train)
     if not classes:
         raise DataError(f"{train} has no folders of classes.")
     splits, ignored = dict[str, tuple[Row, ...]](), list[str]()
     for split, part in labelled.items():
-        for foreign in sorted({*_list_classes(folder / part, report)} - {*classes}):
-            report(DataError(f"{folder / part / foreign} is a class that is not in {train}."))
+        for foreign in sorted({*_list_classes(folder / part)} - {*classes}):
+            fault(DataError(f"{folder / part / foreign} is a class that is not in {train}."))
         trains = split == "train"  # a class need not have images to test on
-        rows, files = class_images(folder, part, classes, report if trains else lambda _: None)
+        rows, files = class_images(folder, part, classes, may_lack=not trains)
         if not rows:
             raise DataError(f"{folder / part} has no images.")
         absent = sorted({*range(len(classes))} - {row.label for row in rows})
         if absent and not trains:
-            notes.append(f"{Path(part).name}/ has no images of {first_few(classes[i] for i in absent)}")
+            notes.append(
+                f"{Path(part).name}/ has no images of {list_names((classes[i] for i in absent), FEW)}"
+            )
         splits[split] = tuple(rows)
         ignored += files
     notes += _left_out_notes(folder, ["", *labelled.values()], ignored)

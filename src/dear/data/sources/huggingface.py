@@ -15,7 +15,7 @@ from dear.data.settings import DataSettings
 from dear.data.sources.archive import cached_folder
 from dear.data.sources.listing import PARTS, Listing, Row, sort_names
 from dear.data.sources.splits import Split, make_split, names_of_splits
-from dear.errors import DataError, compose, installation, listing
+from dear.errors import DataError, compose, installation, list_names
 from dear.reading.files import expanded
 
 PREFIX = "hf:"
@@ -145,14 +145,14 @@ def _columns(name: str, features: Mapping[str, Any], label: str | None) -> tuple
         if isinstance(feature, Image) or (isinstance(feature, dict) and "bytes" in feature)
     ]  # fmt: skip
     if not images:
-        raise DataError(f"{name} has no column of images: it has {listing([*features])}.")
+        raise DataError(f"{name} has no column of images: it has {list_names([*features])}.")
     classes = [column for column, feature in features.items() if isinstance(feature, ClassLabel)]
     plain = [column for column in ("label", "labels", "class") if column in features]
     labels = [label] if label is not None else classes or plain[:1]
     if len(labels) != 1 or labels[0] not in features:
-        which = f"the columns {listing(labels)}" if len(labels) > 1 else "no such column"
+        which = f"the columns {list_names(labels)}" if len(labels) > 1 else "no such column"
         raise DataError(
-            f"{name} has {which} for the classes: name one of {listing([*features])} with --dataset.label."
+            f"{name} has {which} for the classes: name one of {list_names([*features])} with --dataset.label."
         )
     dtype = str(getattr(features[labels[0]], "dtype", type(features[labels[0]]).__name__))
     if not LABEL_TYPE.fullmatch(dtype):
@@ -197,12 +197,12 @@ def _split(
     if not splits and len(ignored) == 1:
         undivided = rows_by_part[ignored.pop()]
     if ignored:
-        notes = (*notes, f"its splits {listing(ignored)} are left out")
+        notes = (*notes, f"its splits {list_names(ignored)} are left out")
     if undivided is not None:
         split = make_split(undivided, settings, names, name)
         return split._replace(notes=(*notes, *split.notes))
     if "test" not in splits:
-        raise DataError(f"{name} has the splits {listing([*rows_by_part])}: none is to test on.")
+        raise DataError(f"{name} has the splits {list_names([*rows_by_part])}: none is to test on.")
     if "train" not in splits:
         notes = (*notes, "it has no images to train on: it can only be tested on")
     ordered = {part: splits.get(part, ()) for part in PARTS if part in {*splits, "train"}}

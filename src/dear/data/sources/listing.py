@@ -6,21 +6,21 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cache
 from itertools import chain
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 from urllib.parse import unquote
 
 from dear.data.images.decode import SUFFIXES
-from dear.errors import DataError, compose, plural, without_surrogates
+from dear.errors import DataError, compose, list_names, plural, without_surrogates
 from dear.limits import at_most
 
 PARTS = ("train", "val", "test")
 NO_SPLIT = "the data has no split"
-"""What notes on a split that was made here begin with."""
 FEW = 3  # files or classes that a note names
 NUMBER = re.compile(r"[+-]?\d{1,15}(\.\d{1,15})?", re.ASCII)
 UPLOAD = re.compile(r"/data/(?:upload/(?:\d+/)?|local-files/\?d=)([^/].*)")
@@ -28,22 +28,44 @@ UPLOAD_ID = re.compile(r"^[0-9a-f]{8}-")
 """What Label Studio calls an image, and what it puts before the name of its file."""
 WHOLE = re.compile(r"\d{1,15}", re.ASCII)
 
-Report = Callable[[DataError], None]
-"""Called with an error in a data set's lists; if it returns, reading continues without the faulty entry."""
-
-
-def refuse(fault: DataError) -> NoReturn:
-    """Raise the error: the default, except when a data set is only checked."""
-    raise fault
+_faults: ContextVar[dict[str, None] | None] = ContextVar("faults", default=None)
 
 
 @contextmanager
-def reporting(report: Report) -> Iterator[None]:
-    """Pass a DataError raised within to ``report``."""
+def collected_faults() -> Iterator[dict[str, None]]:
+    """Context in which each `fault` in the lists of a data set is collected, once by its text, instead of
+    ending the reading.
+    """
+    faults = dict[str, None]()  # an ordered set of texts: an error keeps a traceback
+    token = _faults.set(faults)
+    try:
+        yield faults
+    finally:
+        _faults.reset(token)
+
+
+def fault(error: DataError) -> None:
+    """Raise an error in the lists of a data set. Where faults are collected it returns, and reading continues
+    without the faulty entry.
+    """
+    if (faults := _faults.get()) is None:
+        raise error
+    faults[str(error)] = None
+
+
+@contextmanager
+def as_fault() -> Iterator[None]:
+    """Context in which a DataError is a `fault`."""
     try:
         yield
-    except DataError as fault:
-        report(fault)
+    except DataError as error:
+        fault(error)
+
+
+class SplitNote(str):
+    """A note on a split that was made here, because the data has none."""
+
+    __slots__ = ()
 
 
 class Row(NamedTuple):
@@ -120,7 +142,7 @@ def join_listings(listings: Sequence[Listing]) -> Listing:
         if listing is not first:
             notes.append(f"{listing.name} adds {plural(added, 'image')} and changes the class of {changed}")
             # How a correction of labels was split is of no interest.
-            told = (note for note in listing.notes if added or not note.startswith(NO_SPLIT))
+            told = (note for note in listing.notes if added or not isinstance(note, SplitNote))
             notes += [f"{listing.name}: {note}" for note in told]
             notes += _tell_new_classes(listing, first)
     splits = dict[str, tuple[Row, ...]]()
@@ -150,7 +172,7 @@ def named_only(listing: Listing) -> Iterator[str]:
     """A note on classes without an image, if there are any."""
     with_images = {row.label for rows in listing.splits.values() for row in rows}
     if names := [key for label, key in enumerate(listing.keys) if label not in with_images]:
-        yield f"classes by name alone, without an image: {first_few(names)}"
+        yield f"classes by name alone, without an image: {list_names(names, FEW)}"
 
 
 def single_class(listing: Listing) -> str:
@@ -186,13 +208,6 @@ def sort_names(names: Iterable[str]) -> list[str]:
     """
     in_order = sorted(names, key=lambda name: (compose(name), name))
     return sorted(in_order, key=float) if all(map(NUMBER.fullmatch, in_order)) else in_order
-
-
-def first_few(names: Iterable[str], most: int = FEW) -> str:
-    """A few names for a note: "a, b, c ... and 4 more"."""
-    items = [*names]
-    more = f" ... and {len(items) - most} more" if len(items) > most else ""
-    return ", ".join(items[:most]) + more
 
 
 def label_note(numbers: Sequence[int]) -> tuple[str, ...]:
@@ -234,8 +249,10 @@ def require_inside(where: str, path: str) -> None:
         )
 
 
-def require_apart(listing: Listing, report: Report = refuse) -> None:
-    """Report images that are in two splits, where training and test data would overlap, or in two classes."""
+def require_apart(listing: Listing) -> None:
+    """A fault for each image that is in two splits, where training and test data would overlap, or in two
+    classes.
+    """
     places: dict[str, tuple[str, int]] = {}
     for part, rows in listing.splits.items():
         for path, label in dict.fromkeys((posixpath.normpath(row.path), row.label) for row in rows):
@@ -243,9 +260,9 @@ def require_apart(listing: Listing, report: Report = refuse) -> None:
             image = f"{listing.origin}: the image {path}"
             if other != label:
                 keys = f"{listing.keys[other]!r} and {listing.keys[label]!r}"
-                report(DataError(f"{image} has two labels, {keys}. Keep one."))
+                fault(DataError(f"{image} has two labels, {keys}. Keep one."))
             elif first != part:
-                report(DataError(f"{image} is in both {first} and {part}. Keep one."))
+                fault(DataError(f"{image} is in both {first} and {part}. Keep one."))
 
 
 def find_files(folder: Path) -> Callable[[str], str]:

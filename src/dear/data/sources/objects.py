@@ -21,7 +21,7 @@ from dear.data.sources.folder import ignored_note, image_files
 from dear.data.sources.huggingface import list_tables, undecoded
 from dear.data.sources.listing import Listing, plain_label, sort_names
 from dear.data.sources.table import LABELS, PATHS, Entry, column, listing_of
-from dear.errors import DataError, listing, plural
+from dear.errors import DataError, list_names, plural
 from dear.reading.files import is_passed_over
 
 ReadImage = Callable[[str], Any]
@@ -122,7 +122,9 @@ def _image_of(item: Any) -> Any:
 def _column(data: Any, candidates: Sequence[str], names: Sequence[str]) -> Any:
     """The first of the candidates that is a column. Raises DataError if none is."""
     if (name := column(candidates, names)) not in names:
-        raise DataError(f"the columns are {listing(names, 20)}: one of {listing(candidates)} is needed.")
+        raise DataError(
+            f"the columns are {list_names(names, 20)}: one of {list_names(candidates)} is needed."
+        )
     return data[name]
 
 

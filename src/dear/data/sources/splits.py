@@ -13,20 +13,19 @@ from typing import Any, NamedTuple
 
 from dear.data.settings import DataSettings
 from dear.data.sources.listing import (
+    FEW,
     NO_SPLIT,
     PARTS,
     Listing,
-    Report,
     Row,
+    SplitNote,
+    as_fault,
     find_files,
-    first_few,
     label_note,
-    refuse,
-    reporting,
     require_distinct,
     require_inside,
 )
-from dear.errors import DataError, compose
+from dear.errors import DataError, compose, list_names
 from dear.reading.files import is_passed_over
 from dear.reading.plain import read_json
 from dear.writing import atomic_write
@@ -92,7 +91,7 @@ def make_split(rows: Sequence[Row], settings: DataSettings, classnames: Sequence
     share = settings.with_test_share(TEST_SHARE).test_share or 0.0
     if share in (0, 1):
         empty, verb = ("train", "test") if share else ("test", "train")
-        note = f"{NO_SPLIT}: all its images are for {verb}ing"
+        note = SplitNote(f"{NO_SPLIT}: all its images are for {verb}ing")
         return Split({empty: (), verb: tuple(rows)}, f"all to {verb} on", (note,))
     splits = seeded_split(rows, share, settings.split_seed, len(classnames), settings.least_train)
     listed = {part: [[path, label, classnames[label]] for path, label in splits[part]] for part in splits}
@@ -113,8 +112,8 @@ def make_split(rows: Sequence[Row], settings: DataSettings, classnames: Sequence
     images = Counter(row.label for row in rows)
     if lone := [name for label, name in enumerate(classnames) if images[label] == 1]:
         has = "has one image, which is" if len(lone) == 1 else "have one image each, which are"
-        notes.append(f"{NO_SPLIT}, and {first_few(lone)} {has} trained on: no image is left to test on")
-    return Split(splits, f"dear, seed {settings.split_seed}", tuple(notes))
+        notes.append(f"{NO_SPLIT}, and {list_names(lone, FEW)} {has} trained on: no image is left to test on")
+    return Split(splits, f"dear, seed {settings.split_seed}", tuple(map(SplitNote, notes)))
 
 
 def seeded_split(
@@ -148,13 +147,12 @@ def split_file(folder: Path) -> Path | None:
     """The split list in a folder, or None if there is none. Raises DataError if there are several."""
     files = sorted(folder.glob(f"{PREFIX}*.json"))
     if len(files) > 1:
-        raise DataError(
-            f"{folder} has {len(files)} split lists ({first_few(file.name for file in files)}). Keep one."
-        )
+        names = list_names((file.name for file in files), FEW)
+        raise DataError(f"{folder} has {len(files)} split lists ({names}). Keep one.")
     return files[0] if files else None
 
 
-def read_coop(folder: Path, report: Report = refuse) -> Listing:
+def read_coop(folder: Path) -> Listing:
     """Read the split list of a folder and find the folder of its images. No image is opened.
 
     Raises DataError naming the file for malformed or ambiguous data.
@@ -169,7 +167,7 @@ def read_coop(folder: Path, report: Report = refuse) -> Listing:
         if not isinstance(rows, list) or (part != "val" and not rows):
             raise DataError(f'{file} needs a list "{part}" of [path, label, class name].')
         for index, row in enumerate(rows):
-            with reporting(report):
+            with as_fault():
                 image, name = _class_row(f"{file}, {part}[{index}]", row)
                 if (other := names.setdefault(image.label, name)) != name:
                     raise DataError(f"{file}: label {image.label} has two names, {other!r} and {name!r}.")
@@ -183,7 +181,7 @@ def read_coop(folder: Path, report: Report = refuse) -> Listing:
         for part, rows in rows_by_part.items()
     }
     classes, name = tuple(names[label] for label in numbers), file.stem.removeprefix(PREFIX)
-    with reporting(report):
+    with as_fault():
         require_distinct(str(file), [*map(str, numbers)], classes)
     return Listing(
         name, images, classes, classes, splits, file.name, notes=label_note([*numbers]), numbered=True
@@ -212,7 +210,7 @@ def _image_folder(folder: Path, file: Path, listed: Sequence[str]) -> Path:
         for top in (folder, *beside)
         if any(os.path.isfile(top / path) for path in map(find_files(top), sample))
     ]
-    names = first_few(path.name for path in found or beside)
+    names = list_names((path.name for path in found or beside), FEW)
     if not found:
         raise DataError(
             f"none of the {len(paths)} images of {file} exists; the first is {paths[0]}. "

@@ -14,20 +14,19 @@ from typing import Any, NamedTuple
 
 from dear.data.settings import DataSettings
 from dear.data.sources.listing import (
+    FEW,
     Listing,
-    Report,
     Row,
+    as_fault,
+    fault,
     find_files,
-    first_few,
     label_note,
     plain_label,
-    refuse,
-    reporting,
     require_inside,
     sort_names,
 )
 from dear.data.sources.splits import Split, make_split, split_of
-from dear.errors import DataError, DearError, plural
+from dear.errors import DataError, DearError, list_names, plural
 from dear.reading.files import read_text
 from dear.reading.plain import QUOTES, parse_json
 
@@ -64,24 +63,22 @@ class Entry(NamedTuple):
     split: str
 
 
-def read_table(table: Path, settings: DataSettings, *, report: Report = refuse) -> Listing:
+def read_table(table: Path, settings: DataSettings) -> Listing:
     """Read a table of images. Paths are absolute, or relative to the table's folder. Labels are names or
     whole numbers. Of predictions only the rows that somebody corrected or confirmed are read. Raises
     DataError naming the line.
     """
-    entries, notes, is_ours = _read_entries(table, report)
+    entries, notes, is_ours = _read_entries(table)
     splits = [split_of(entry.path.partition("/")[0]) for entry in entries]
     by_folder = not any(entry.split for entry in entries) and {"train", "test"} <= {*splits} and all(splits)
     if by_folder:
         entries = [entry._replace(split=split or "") for entry, split in zip(entries, splits, strict=True)]
-    listing = listing_of(table, table.parent, entries, settings, report=report)
+    listing = listing_of(table, table.parent, entries, settings)
     origin = f"the folders in {table.name}" if by_folder else listing.origin
     return replace(listing, origin=origin, notes=(*listing.notes, *notes), by_name=is_ours)
 
 
-def read_tables(
-    folder: Path, tables: Mapping[str, Path], settings: DataSettings, *, report: Report = refuse
-) -> Listing:
+def read_tables(folder: Path, tables: Mapping[str, Path], settings: DataSettings) -> Listing:
     """Read a table for each split, in a folder or in folders of it. Raises DataError naming the line."""
     names = ", ".join(table.relative_to(folder).as_posix() for table in tables.values())
     entries, notes, tables = list[Entry](), [f"its classes are those of {names}"], dict(tables)
@@ -89,13 +86,13 @@ def read_tables(
         tables["test"] = tables.pop("val")
         notes.append(f"it has no labelled test images: those of {tables['test'].name} are used for testing")
     for split, table in tables.items():
-        rows, told, _ = _read_entries(table, report)
+        rows, told, _ = _read_entries(table)
         within = table.parent.relative_to(folder)
         for row in rows:  # a split that is not given is made
             path = row.path if os.path.isabs(row.path) else (within / row.path).as_posix()
             entries.append(row._replace(path=path, split="" if tables.keys() == {"train"} else split))
         notes += told
-    listing = listing_of(folder, folder, entries, settings, report=report)
+    listing = listing_of(folder, folder, entries, settings)
     origin = names if tables.keys() != {"train"} else listing.origin
     return replace(listing, name=folder.resolve().name, origin=origin, notes=(*notes, *listing.notes))
 
@@ -107,15 +104,14 @@ def listing_of(
     settings: DataSettings,
     *,
     keys: Sequence[str] | None = None,
-    report: Report = refuse,
 ) -> Listing:
     """The lists of a table's entries, whose paths are relative to ``folder``. With ``keys``, the labels in
     label order, labels are names even if they are digits. Raises DataError as `read_table`.
     """
     notes: tuple[str, ...] = ()
-    _require_single(entries, report)
+    _require_single(entries)
     if keys is None:
-        entries, keys, notes = _order_labels(table, entries, report)
+        entries, keys, notes = _order_labels(table, entries)
     labels, name = {key: label for label, key in enumerate(keys)}, table.stem
     rows = [Row(entry.path, labels[entry.label]) for entry in entries]
     if any(entry.split for entry in entries):
@@ -126,9 +122,7 @@ def listing_of(
     return Listing(name, folder, tuple(keys), tuple(keys), split.splits, split.origin, notes=notes)
 
 
-def _order_labels(
-    table: Path, entries: list[Entry], report: Report
-) -> tuple[list[Entry], list[str], tuple[str, ...]]:
+def _order_labels(table: Path, entries: list[Entry]) -> tuple[list[Entry], list[str], tuple[str, ...]]:
     """The entries with valid labels, their labels in order, and a note on numbers that do not run from 0."""
     whole = {entry.label: match[1] for entry in entries if (match := WHOLE.fullmatch(entry.label))}
     if all(entry.label in whole for entry in entries):
@@ -137,21 +131,21 @@ def _order_labels(
         return entries, in_order, label_note([*map(int, in_order)])
     for entry in entries:
         if NEGATIVE.fullmatch(entry.label):
-            report(DataError(f"{entry.where}: label {entry.label} is out of range; labels count from 0."))
+            fault(DataError(f"{entry.where}: label {entry.label} is out of range; labels count from 0."))
     entries = [entry for entry in entries if not NEGATIVE.fullmatch(entry.label)]
     if not entries:
         raise DataError(f"{table} has no valid line.")
     return entries, sort_names({entry.label for entry in entries}), ()
 
 
-def _require_single(entries: Sequence[Entry], report: Report) -> None:
-    """Report a label that looks like several: a list, or names that other labels have too, with commas."""
+def _require_single(entries: Sequence[Entry]) -> None:
+    """A fault for each label that looks like several: a list, or names that others have too, with commas."""
     parts = {entry.label: SEVERAL.split(entry.label.strip("[]{}")) for entry in entries}
     uses = Counter(chain.from_iterable({*names} for names in parts.values()))
     for entry in entries:
         names, is_list = parts[entry.label], entry.label[:1] + entry.label[-1:] in ("[]", "{}")
         if len(names) > 1 and (is_list or all(uses[name] > 1 for name in names)):
-            report(
+            fault(
                 DataError(
                     f"{entry.where}: the label {entry.label!r:.80} looks like several, and {ONE_LABEL}: keep "
                     "one, or leave the image out."
@@ -174,7 +168,7 @@ def _by_split(table: Path, entries: list[Entry], rows: list[Row]) -> Split:
     return Split(rows_by_part, f"the column split of {table.name}", tuple(notes))
 
 
-def _read_entries(table: Path, report: Report) -> tuple[list[Entry], list[str], bool]:
+def _read_entries(table: Path) -> tuple[list[Entry], list[str], bool]:
     """The valid lines of a table, in order, notes on what was left out, and whether dear wrote the table. An
     image is listed once.
     """
@@ -182,7 +176,7 @@ def _read_entries(table: Path, report: Report) -> tuple[list[Entry], list[str], 
     folder, real = (os.path.join(form(table.parent), "") for form in (os.path.abspath, os.path.realpath))
     uses, is_ours = Counter[str](), False
     for number, row in _rows(table):
-        with reporting(report):
+        with as_fault():
             is_ours = is_ours or bool({PREDICTED, SUGGESTED} & {*row})
             uses[use := _use_of(row)] += 1
             if use in (UNCHECKED, NONE):
@@ -319,7 +313,7 @@ def _rows(table: Path) -> Iterator[tuple[int, Any]]:
         first = [(rows.line_num, row) for row in islice(rows, SAMPLE)]
         sample = [row for _, row in first]
         classes = _columns_of_flags(sample, names[0])
-        told = f", but a column for each of {first_few(classes)}: {ONE_LABEL}" if classes else ""
+        told = f", but a column for each of {list_names(classes, FEW)}: {ONE_LABEL}" if classes else ""
         if missing != names[1:] or not _is_one_hot(sample, classes):
             raise DataError(
                 f"{table} has no column {missing[0]!r}{told}. Its first line must name {COLUMNS}."

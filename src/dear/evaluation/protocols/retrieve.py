@@ -15,11 +15,11 @@ from torch import Tensor
 
 from dear.data.dataset import Dataset, Images, Picture
 from dear.data.images.decode import as_image, encode_png
-from dear.data.world.factors import FACTORS
-from dear.data.world.tasks import WorldImages
 from dear.evaluation.predictions import load_trunks
 from dear.methods.base import Method
 from dear.training.cache import Cache
+from dear.world.factors import FACTORS
+from dear.world.tasks import WorldImages
 
 QUERIES, VISIBLE, K = (3, 170, 431), 6, 10
 """Numbers of images, modulo that of a task's; how many neighbors are shown; of how many is the precision."""

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from dear.data.sources.benchmarks import named_benchmark
 from dear.data.sources.folder import domains_of, subfolders
-from dear.data.world.names import task_names
 from dear.errors import DataError
 from dear.evaluation.protocols.base import Protocol
 from dear.reading.files import expanded
+from dear.world.names import task_names
 
 if TYPE_CHECKING:
     from dear.data.dataset import Dataset

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Literal, Self
 
-from dear.errors import SettingsError, listing
+from dear.errors import SettingsError, list_names
 from dear.methods.declaration import AT_LEAST_0, COUNT, LAYER, PROMPT, Declaration, MethodSettings
 from dear.methods.shared_settings import imagenet_templates
 from dear.reading.files import ReadingError, expanded, read_bytes
@@ -118,7 +118,7 @@ class TacSettings(MethodSettings):
             if not sentences or not all(sentence.strip() for sentence in sentences):
                 what = "no descriptions" if sentences is None else f"the descriptions {sentences[:3]!r}"
                 raise SettingsError(
-                    f"{path} has {what} of the class {spaced_name!r} (it has {listing([*by_class], 5)}): "
+                    f"{path} has {what} of the class {spaced_name!r} (it has {list_names([*by_class], 5)}): "
                     "give a list of sentences under that name, or --tac.descriptions "
                     f"{TEMPLATES} for hand-written ones."
                 )

@@ -5,12 +5,15 @@ All raise DataError for records that cannot be combined in one table.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dear.evaluation.protocols import PROTOCOLS
 from dear.report.drawing import Drawing
 from dear.report.grid import Cell, Grid
 from dear.report.records import Record, grouped, protocol, readable
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,8 @@ class Summary:
     Attributes:
         runs: Those that the page describes; the others are rows of the ablation tables among ``grids``.
         standing: What the page begins with: by measure the numbers of methods, the verdict last.
+        outcomes: A row a run: "label", "title" of what it was tested on, "seed", and the "value", in percent,
+            of the ``measure`` by which methods are compared; None if they are not.
         template: What shows the tables on the page, with its ``variables`` as "part"; None shows each table
             below its heading.
     """
@@ -38,6 +43,8 @@ class Summary:
     grids: Sequence[Grid]
     figures: Sequence[Figure] = ()
     standing: Mapping[str, Mapping[str, Cell]] = field(default_factory=dict)
+    outcomes: "DataFrame | None" = None
+    measure: str = ""
     template: str | None = None
     variables: Mapping[str, Any] = field(default_factory=dict)
 

@@ -38,6 +38,7 @@ from dear.report.records import (
     method_label,
     runs_frame,
     settings_of,
+    training_notes,
 )
 
 if TYPE_CHECKING:
@@ -108,7 +109,8 @@ def summarize(records: Sequence[Record], reference: str | None) -> Summary:
     standing = {
         name: {m: c for m, cells in averages.items() if (c := cells[at])} for at, name in enumerate(names)
     }
-    return Summary(runs, grids, figures, standing)
+    outcomes = results.runs.rename(columns={"hm": "value"})
+    return Summary(runs, grids, figures, standing, outcomes, "HM")
 
 
 def gains(results: Results, reference: str | None) -> "DataFrame":
@@ -134,7 +136,8 @@ def results_grid(results: Results) -> Grid:
         f"Percent, {spread_over(results.frame.seed.nunique())}. HM is the harmonic mean of base and novel; "
         "the average has that of the averages. Best and second by data set."
     )
-    return Grid(NAME, "Base-to-novel generalization", "Data set: method", TITLES, tuple(rows), (note,))
+    notes = (note, *training_notes(results.records))
+    return Grid(NAME, "Base-to-novel generalization", "Data set: method", TITLES, tuple(rows), notes)
 
 
 def costs_of(records: Sequence[Record]) -> "DataFrame":

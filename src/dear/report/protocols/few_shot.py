@@ -8,7 +8,7 @@ from dear.errors import plural
 from dear.report.grid import Cell, Grid, GridRow, marked
 from dear.report.method_plots import few_shot_plot
 from dear.report.protocols import Figure, Summary
-from dear.report.records import AVERAGE, CHANCE, Record, checked, runs_frame
+from dear.report.records import AVERAGE, CHANCE, Record, checked, runs_frame, training_notes
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -54,8 +54,8 @@ def summarize(records: Sequence[Record], reference: str | None) -> Summary:
             rows.append(GridRow(f"{title}: {CHANCE}", tuple(Cell(chance[title]) for _ in shots)))
         rows += marked([GridRow(f"{title}: {m}", tuple(map(c.get, shots))) for m, c in methods.items()])
     columns = tuple(plural(n, "shot") for n in shots)
-    note = "Percent, all classes. 0 shots is zero-shot CLIP."
-    grid = Grid(NAME, "Few-shot learning", "Data set: method", columns, tuple(rows), (note,))
+    notes = ("Percent, all classes. 0 shots is zero-shot CLIP.", *training_notes(records))
+    grid = Grid(NAME, "Few-shot learning", "Data set: method", columns, tuple(rows), notes)
     caption = (
         "Accuracy in percent by images per class (dashed: zero-shot CLIP); bands are standard deviations "
         "over seeds."
@@ -64,4 +64,7 @@ def summarize(records: Sequence[Record], reference: str | None) -> Summary:
     methods = curves.get(AVERAGE, {}) if len(curves) > 1 else next(iter(curves.values()))
     most = max((n for curve in methods.values() for n in curve), default=0)
     cells = {method: curve[max(curve)] for method, curve in methods.items() if max(curve) in (0, most)}
-    return Summary(records, [grid], [figure], {f"accuracy with {plural(most, 'shot')}": cells})
+    measure = f"accuracy with {plural(most, 'shot')}"
+    last = frame[(frame.part == "all") & (frame.metric == "accuracy") & frame.shots.isin([0, most])]
+    outcomes = last.assign(value=100 * last.value)
+    return Summary(records, [grid], [figure], {measure: cells}, outcomes, measure)

@@ -16,6 +16,7 @@ from dear.report.records import (
     data_sets_of,
     protocol,
     runs_frame,
+    training_notes,
 )
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ def summarize(records: Sequence[Record], reference: str | None) -> Summary:
     printed = _published(kind, str(source["name"]), [*targets])
     notes = (
         f"Percent, {spread_over(frame.seed.nunique())}; the average excludes the source.",
+        *training_notes(records),
         *[f"Scores: {RULE[kind]}."] * bool(extra or printed),
         *(note for name, note in EXTRA.items() if name in extra),
         *([f"Published: {published.sources()[kind.replace('-', '_')]}."] if printed else ()),
@@ -80,7 +82,10 @@ def summarize(records: Sequence[Record], reference: str | None) -> Summary:
     standing = {
         name: {row.label: c for row in scored if (c := row.cells[at])} for at, name in enumerate(names)
     }
-    return Summary(records, [grid], standing=standing)
+    tested = frame[own & frame.part.isin([f"targets {name}" for name in targets])]
+    titled = {f"targets {name}": title for name, title in targets.items()}
+    outcomes = tested.assign(title=tested.part.map(titled), value=100 * tested.value)
+    return Summary(records, [grid], (), standing, outcomes, "accuracy on a target")
 
 
 def _rows(frame: "DataFrame", targets: Sequence[str]) -> list[GridRow]:

@@ -129,3 +129,14 @@ class TestFetch:
         assert [line for line in result.by_hand if "split_zhou_Food101.json" in line] == result.by_hand
         assert sorted(path.name for path in (tmp_path / "food-101").iterdir()) == ["images", "meta"]
         assert "already exists" in (fetch(benchmarks()["Food101"], tmp_path).why or "")
+
+    def test_the_words_of_an_error_say_nothing_of_the_images(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fail(*_: object, **_options: object) -> None:
+            raise RuntimeError("port already in use")
+
+        monkeypatch.setattr(torchvision.datasets, "Food101", fail)
+        result = fetch(benchmarks()["Food101"], tmp_path)
+        assert "already" in (result.why or "")
+        assert result.by_hand == [*benchmarks()["Food101"].by_hand]

@@ -8,8 +8,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from dear.data.world.factors import FACTOR_NAMES, SIZES, STYLES, held_out_pairs, is_held_out, packaged_json
-from dear.data.world.hashing import Stream
+from dear.world.factors import FACTOR_NAMES, SIZES, STYLES, held_out_pairs, is_held_out
+from dear.world.hashing import Stream
+from dear.world.names import packaged_json
 
 Combinations = Literal["all", "pretraining", "held-out"]
 
@@ -22,11 +23,11 @@ class Scene:
     """The content of a batch of images. Lengths are fractions of the picture, angles are in turns, colors in
     [0, 1].
 
-    `factors` has the columns color, shape, texture, object, place; all other fields are nuisance factors.
+    `factors` has the columns of `FACTOR_NAMES`; all other fields are nuisance factors.
     `backdrop` is -1 if the place is drawn, else the number of an abstract backdrop; `glyph` is -1 for none.
     """
 
-    factors: Int[Tensor, "batch 5"]
+    factors: Int[Tensor, "batch factor"]
     style: Int[Tensor, "batch"]
     plate_centre: Float[Tensor, "batch 2"]
     plate_size: Float[Tensor, "batch"]
@@ -85,7 +86,7 @@ def joined(parts: Sequence[Scene]) -> Scene:
     return replace(parts[0], **columns)
 
 
-def draw_factors(stream: Stream, combinations: Combinations) -> Int[Tensor, "batch 5"]:
+def draw_factors(stream: Stream, combinations: Combinations) -> Int[Tensor, "batch factor"]:
     """Factor values, uniform over the requested combinations.
 
     "pretraining" takes the first allowed one of 24 attempts; if all fail (probability 1e-13), it takes the

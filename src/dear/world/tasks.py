@@ -17,15 +17,15 @@ import torch
 from jaxtyping import Int, UInt8
 from torch import Tensor
 
-from dear.data.world.factors import FACTOR_NAMES, FACTORS, STYLES
-from dear.data.world.hashing import Stream, slot_number
-from dear.data.world.names import downstream_names as downstream_names
-from dear.data.world.names import packaged_json
-from dear.data.world.names import task_names as task_names
-from dear.data.world.render import render
-from dear.data.world.scene import Scene, draw_scenes, joined
-from dear.data.world.shifts import shifted
 from dear.errors import DataError, UnknownNameError
+from dear.world.factors import FACTOR_NAMES, FACTORS, STYLES
+from dear.world.hashing import Stream, slot_number
+from dear.world.names import downstream_names as downstream_names
+from dear.world.names import packaged_json
+from dear.world.names import task_names as task_names
+from dear.world.render import render
+from dear.world.scene import Scene, draw_scenes, joined
+from dear.world.shifts import shifted
 
 SIZE = 48
 Class = tuple[int, ...]
@@ -78,8 +78,8 @@ class WorldImages:
         return torch.div(self._numbers, self.per_class, rounding_mode="floor")
 
     @cached_property
-    def factors(self) -> Int[Tensor, "item 5"]:
-        """The values of color, shape, texture, object and place of each image."""
+    def factors(self) -> Int[Tensor, "item factor"]:
+        """The values of `FACTOR_NAMES` of each image."""
         return self.scenes(torch.arange(len(self))).factors
 
     @cached_property

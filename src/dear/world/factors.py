@@ -1,15 +1,16 @@
-"""The five factors of the Attribute World, their values and words, and what is held out of pretraining."""
+"""The factors of the Attribute World, their values and words, and what is held out of pretraining."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from dear.data.world.names import packaged_json as packaged_json
+from dear.world.names import packaged_json
 
 
 @dataclass(frozen=True)
@@ -24,15 +25,16 @@ class Factor:
         return len(self.values)
 
 
-def _factor(name: str) -> Factor:
-    rows = packaged_json("factors")[name]
+def _factor(name: str, rows: Sequence[Mapping[str, Any]]) -> Factor:
     return Factor(name, tuple(row["name"] for row in rows), tuple(tuple(row["words"]) for row in rows))
 
 
-FACTOR_NAMES = ("color", "shape", "texture", "object", "place")
-FACTORS: Mapping[str, Factor] = MappingProxyType({name: _factor(name) for name in FACTOR_NAMES})
+FACTORS: Mapping[str, Factor] = MappingProxyType(
+    {name: _factor(name, rows) for name, rows in packaged_json("factors")["factors"].items()}
+)
+FACTOR_NAMES = tuple(FACTORS)
 SIZES = tuple(len(FACTORS[name]) for name in FACTOR_NAMES)
-STYLES = _factor("style")
+STYLES = _factor("style", packaged_json("factors")["style"])
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ def held_out_pairs() -> tuple[HeldOutPair, ...]:
     return tuple(pairs)
 
 
-def is_held_out(factors: Int[Tensor, "*batch 5"]) -> Bool[Tensor, "*batch"]:
+def is_held_out(factors: Int[Tensor, "*batch factor"]) -> Bool[Tensor, "*batch"]:
     """True where a combination contains a held-out pair (about 27% of all combinations do)."""
     held_out = torch.zeros(factors.shape[:-1], dtype=torch.bool, device=factors.device)
     for row in packaged_json("factors")["held_out"]:

@@ -13,8 +13,9 @@ from jaxtyping import Bool, Float, Int
 from PIL import Image, ImageDraw
 from torch import Tensor
 
-from dear.data.world.factors import FACTORS, packaged_json
-from dear.data.world.hashing import Stream
+from dear.world.factors import FACTORS
+from dear.world.hashing import Stream
+from dear.world.names import packaged_json
 
 EXTENT = 1.25
 GRID = 64

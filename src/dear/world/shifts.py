@@ -7,11 +7,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from dear.data.world.factors import STYLES
-from dear.data.world.hashing import Stream
-from dear.data.world.places import BACKDROPS
-from dear.data.world.scene import Scene
 from dear.errors import UnknownNameError
+from dear.world.factors import STYLES
+from dear.world.hashing import Stream
+from dear.world.places import BACKDROPS
+from dear.world.scene import Scene
 
 Shift = Callable[[Scene, float, Stream], Scene]
 

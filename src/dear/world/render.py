@@ -7,11 +7,12 @@ import torch
 from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
-from dear.data.world.factors import FACTOR_NAMES, STYLES, packaged_json
-from dear.data.world.hashing import Stream
-from dear.data.world.places import background
-from dear.data.world.plate import distance, local_frame, texture
-from dear.data.world.scene import Scene, draw_scenes
+from dear.world.factors import FACTOR_NAMES, STYLES
+from dear.world.hashing import Stream
+from dear.world.names import packaged_json
+from dear.world.places import background
+from dear.world.plate import distance, local_frame, texture
+from dear.world.scene import Scene, draw_scenes
 
 GLYPHS = "abcdefghijklmnopqrstuvwxyz0123456789"
 _CHUNK = 64
@@ -52,13 +53,13 @@ def _chunk(scene: Scene, size: int) -> UInt8[Tensor, "batch 3 size size"]:
 
 @cache
 def _colors(key: str, device: torch.device) -> Float[Tensor, "value 3"]:
-    return torch.tensor([row[key] for row in packaged_json("factors")["color"]], device=device)
+    return torch.tensor([row[key] for row in packaged_json("factors")["factors"]["color"]], device=device)
 
 
 @cache
 def _light_colors(device: torch.device) -> Bool[Tensor, "value"]:
     """Which colors are light enough for a near-black icon."""
-    rows = (row["rgb"] for row in packaged_json("factors")["color"])
+    rows = (row["rgb"] for row in packaged_json("factors")["factors"]["color"])
     light = [0.299 * red + 0.587 * green + 0.114 * blue > 0.45 for red, green, blue in rows]
     return torch.tensor(light, device=device)
 
@@ -279,7 +280,7 @@ class WorldScenes:
         return self.count
 
     @cached_property
-    def factors(self) -> Int[Tensor, "item 5"]:
+    def factors(self) -> Int[Tensor, "item factor"]:
         """The value of each factor in each image."""
         return draw_scenes(self.seed, torch.arange(self.count), combinations="pretraining").factors
 

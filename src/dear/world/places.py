@@ -7,9 +7,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from dear.data.world.factors import FACTORS, packaged_json
-from dear.data.world.hashing import Stream
-from dear.data.world.plate import wave
+from dear.world.factors import FACTORS
+from dear.world.hashing import Stream
+from dear.world.names import packaged_json
+from dear.world.plate import wave
 
 BACKDROPS = ("rings", "mosaic", "flow")
 _DUST = 1 << 12

@@ -1,0 +1,63 @@
+"""Each method against another, by hand."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dear.errors import UnknownNameError
+from dear.evaluation.predictions import save_predictions
+from dear.report.differences import holm, sign_test, t_test
+from dear.report.report_page import report_page
+from tests.unit.report.samples import predictions, record
+
+
+def test_corrected_p_values() -> None:
+    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert holm([0.9, 0.8]) == [1, 1]
+
+
+def test_p_values() -> None:
+    """Student's with two degrees of freedom is 1 - t / sqrt(t^2 + 2), here t = 2 sqrt 3."""
+    assert t_test([1, 2, 3]) == pytest.approx(1 - (12 / 14) ** 0.5)
+    assert t_test([0, 0, 0]) == 1
+    assert sign_test(8, 2) == pytest.approx(2 * (1 + 10 + 45) / 1024)
+    assert sign_test(0, 0) == 1
+
+
+def run_with_predictions(data: str, method: str, share: float, right: int, folder: Path) -> dict[str, Any]:
+    """A run whose two halves have the same accuracy, and of ten images of each of two classes the first
+    ``right`` predicted correctly.
+    """
+    made = record(data, method, share, share)
+    made["predictions"] = folder / f"{data}-{method}.npz"
+    by_class = [[label if image < right else 2 for image in range(10)] for label in range(2)]
+    save_predictions(made["predictions"], {"base": predictions(by_class)})
+    return made
+
+
+def test_a_table_against_a_method(tmp_path: Path) -> None:
+    """The HM of equal halves is their accuracy: differences of 1, 2 and 3 points. Over images dear is right
+    in 8, 6 and 4 of 20 that coop has wrong, and nowhere the other way round.
+    """
+    runs = [
+        run_with_predictions(
+            data, method, 0.5 + gain / 100 * (method == "dear"), right if method == "dear" else 2, tmp_path
+        )
+        for data, gain, right in (("tools", 1, 6), ("toys", 2, 5), ("tiles", 3, 4))
+        for method in ("coop", "dear", "maple")
+    ]
+    tables = report_page(title="t", records=runs, against="coop").tables
+    (grid,) = [grid for grid in tables if grid.name == "base-to-novel-against"]
+    dear, maple = (
+        next(row for row in grid.rows if row.label == f"{name} − coop").cells for name in ("dear", "maple")
+    )
+    assert (dear[0].mean, dear[0].spread) == (pytest.approx(2), pytest.approx(4.303 / 3**0.5, abs=1e-3))
+    assert dear[1].mean == pytest.approx(2 * (1 - (12 / 14) ** 0.5))  # the smaller of two
+    assert dear[2].mean == pytest.approx(100 * (8 + 6 + 4) / 60)
+    assert 15 < dear[3].mean < dear[2].mean < dear[4].mean < 45
+    assert (dear[5].mean, dear[6].mean, dear[7].mean) == (18, 0, pytest.approx(2 * 2 / 2**18))
+    assert [cell.mean for cell in maple] == [0, 1, 0, 0, 0, 0, 0, 1]
+    assert "Not different at the 5% level over images: maple − coop." in grid.notes
+    with pytest.raises(UnknownNameError, match=r"'tip-adapter'.*coop"):
+        report_page(title="t", records=runs, against="tip-adapter")
