@@ -15,6 +15,13 @@ from dear.backbone.casts import CastLinear, CastOnce
 from dear.backbone.change import Projection, frozen_projection
 from dear.backbone.openclip import EVA_BLOCK_CLASS, EVA_POST_NORM_BLOCK_CLASS, is_instance
 
+QueryKeyValue = tuple[
+    Float[Tensor, "batch head query dim"],
+    Float[Tensor, "batch head token dim"],
+    Float[Tensor, "batch head token dim"],
+]
+Bias = Float[Tensor, "*#batch #head #query token"] | PackedSequences | None
+
 
 class Block(nn.Module):
     """Residual block: attention, then MLP, normalized before or after. It shares the tensors of the source
@@ -65,7 +72,7 @@ class Block(nn.Module):
     def forward(
         self,
         tokens: Float[Tensor, "batch token width"],
-        bias: Float[Tensor, "*#batch #head #query token"] | PackedSequences | None = None,
+        bias: Bias = None,
         read: Float[Tensor, "batch query width"] | None = None,
         rotation: Rotation | None = None,
         projection: Projection = frozen_projection,
@@ -83,7 +90,7 @@ class Block(nn.Module):
         self,
         tokens: Float[Tensor, "batch token width"],
         projected: Float[Tensor, "batch token three_widths"],
-        bias: Float[Tensor, "*#batch #head #token token"] | PackedSequences | None = None,
+        bias: Bias = None,
         rotation: Rotation | None = None,
     ) -> Float[Tensor, "batch token width"]:
         """The block's output from the tokens and what ``project`` returned for them."""
@@ -105,9 +112,7 @@ class Block(nn.Module):
         assert bias is not None
         return weight, bias
 
-    def _attend(
-        self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | PackedSequences | None
-    ) -> Tensor:
+    def _attend(self, query: Tensor, key: Tensor, value: Tensor, bias: Bias) -> Tensor:
         if isinstance(bias, PackedSequences):
             return bias.attend(query, key, value, self.attend)
         return self.attend(query, key, value, bias)
@@ -133,7 +138,7 @@ class Block(nn.Module):
     def head_outputs(
         self,
         tokens: Float[Tensor, "batch token width"],
-        bias: Float[Tensor, "*#batch #head #query token"] | PackedSequences | None = None,
+        bias: Bias = None,
         read: Float[Tensor, "batch query width"] | None = None,
         rotation: Rotation | None = None,
         projection: Projection = frozen_projection,
@@ -148,11 +153,7 @@ class Block(nn.Module):
         read: Float[Tensor, "batch query width"] | None = None,
         rotation: Rotation | None = None,
         projection: Projection = frozen_projection,
-    ) -> tuple[
-        Float[Tensor, "batch head query dim"],
-        Float[Tensor, "batch head token dim"],
-        Float[Tensor, "batch head token dim"],
-    ]:
+    ) -> QueryKeyValue:
         """Queries of the tokens in ``read``, keys and values of all tokens."""
         width = tokens.shape[-1]
         if read is None:
@@ -164,13 +165,7 @@ class Block(nn.Module):
             key, value = keys_values.chunk(2, dim=-1)
         return self._by_head(query, key, value, rotation)
 
-    def _by_head(
-        self, query: Tensor, key: Tensor, value: Tensor, rotation: Rotation | None
-    ) -> tuple[
-        Float[Tensor, "batch head query dim"],
-        Float[Tensor, "batch head token dim"],
-        Float[Tensor, "batch head token dim"],
-    ]:
+    def _by_head(self, query: Tensor, key: Tensor, value: Tensor, rotation: Rotation | None) -> QueryKeyValue:
         """All three split by head, with queries and keys normalized and rotated."""
         query, key, value = (_split(x, self.heads) for x in (query, key, value))
         query, key = self.ln_query(query), self.ln_key(key)

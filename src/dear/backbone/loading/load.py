@@ -123,16 +123,16 @@ def _load(model: str, pretrained: str | None, named_by: str) -> Clip:
     if not is_architecture(model):
         raise unknown_model(model)
     name = architecture(model)
-    file_tag = find_tag_of_file(name, pretrained)
-    label = file_tag or pretrained
-    tag = open_clip.get_pretrained_cfg(name, label) if label else {}
-    form = OpenClipFormat.named(name, tag)
     if pretrained is None:
-        return load_from(form, Weights("", partial(_refuse_without_weights, name)))
-    if tag and file_tag is None:
-        return load_from(form, Weights(pretrained, partial(download, name, pretrained, tag)))
-    weights = _named_weights(name, pretrained)
-    return load_from(form, replace(weights, label=file_tag) if file_tag else weights)
+        return load_from(OpenClipFormat.named(name), Weights("", partial(_refuse_without_weights, name)))
+    if tag := open_clip.get_pretrained_cfg(name, pretrained):
+        weights = Weights(pretrained, partial(download, name, pretrained, tag))
+    else:
+        weights = _named_weights(name, pretrained)
+        if file_tag := find_tag_of_file(name, pretrained):
+            weights = replace(weights, label=file_tag)
+            tag = open_clip.get_pretrained_cfg(name, file_tag)
+    return load_from(OpenClipFormat.named(name, tag), weights)
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,9 @@ class OpenClipFormat(Format):
         without a tag (a local file, random weights) the pixels are those of the architecture's tags if all
         agree, else OpenAI's.
         """
-        config = get_config(name, tag)
+        config = open_clip.get_model_config(name)
+        if tag:
+            config["quick_gelu"] = tag.get("quick_gelu", False)
         labels = open_clip.list_pretrained_tags_by_model(name)
         tags = [tag] if tag else [open_clip.get_pretrained_cfg(name, label) for label in labels]
         agree = len({Preprocess.from_open_clip(1, pixels) for pixels in tags}) == 1
@@ -83,25 +85,15 @@ class OpenClipFormat(Format):
         return Preprocess.from_open_clip(size, self.pixels)
 
 
-def get_config(name: str, tag: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """open_clip's configuration of an architecture, with the activation of a tag's configuration."""
-    config = open_clip.get_model_config(name)
-    if tag:
-        config["quick_gelu"] = tag.get("quick_gelu", False)
-    return config
-
-
 def build(name: str, tag: Mapping[str, Any] | None = None) -> nn.Module:
-    """An open_clip architecture with its initial weights, in the class that open_clip's factory gives it.
-
-    ``tag`` is a tag's configuration, which determines the activation. Raises WeightsError for a text tower
-    from transformers.
+    """An open_clip architecture with its initial weights; ``tag`` is a tag's configuration, which determines
+    the activation. Raises WeightsError for a text tower from transformers.
     """
-    return build_from(name, get_config(name, tag))
+    return OpenClipFormat.named(name, tag).build()
 
 
 def build_from(name: str, config: dict[str, Any]) -> nn.Module:
-    """The same as `build`, from open_clip's configuration of a model."""
+    """The same from open_clip's configuration of a model, in the class that open_clip's factory gives it."""
     config = copy.deepcopy(config)
     if config["text_cfg"].get("hf_model_name"):
         raise WeightsError(
