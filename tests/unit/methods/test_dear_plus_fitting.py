@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize
 
-from dear.methods.dear_plus import DearPlusSettings
+from dear.methods.dear_plus import DearPlusSettings, solvers
 from dear.methods.dear_plus.fitting import (
     Examples,
     Fit,
@@ -299,6 +299,22 @@ def test_orders_change_nothing(labels: Sequence[int]) -> None:
         assert torch.equal(second.with_evidence, first.with_evidence[back])
         torch.testing.assert_close(one.whitening @ one.whitening.T, same.whitening @ same.whitening.T)
         torch.testing.assert_close(one.means @ one.whitening.T, (same.means @ same.whitening.T)[back])
+
+
+@pytest.mark.parametrize("labels", [LABELS.tolist(), [0, 1, 2, 3, 3]])
+def test_images_are_computed_in_any_parts(labels: Sequence[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """One image at a time, three, or all; also where most classes have one image, or one class has none."""
+    given, classes = torch.tensor(labels), CLASSES + (len(labels) < 6)
+    groups = 0.3 * drawn(len(given), VIEWS, 2, EMBED) + views()[: len(given)].unsqueeze(2)
+    fits = []
+    for at_once in (1, 3 * classes, 10**6):
+        monkeypatch.setattr(solvers, "AT_ONCE", at_once)
+        fits.append(whole(groups, views(2)[: len(given)], given, classes=classes))
+    for found in fits[:2]:
+        for name in ("correction", "strengths", "parts"):
+            torch.testing.assert_close(getattr(found, name), getattr(fits[2], name), rtol=0, atol=1e-7)
+        for part, same in zip(found.left_out, fits[2].left_out, strict=True):
+            torch.testing.assert_close(part, same, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("images", [(5, 5, 5, 5, 5), (9, 1, 7, 1, 7), (1, 1, 8, 1, 8), (2, 2, 2, 2, 2)])
