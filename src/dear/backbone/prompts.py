@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from dear.backbone import openclip
-from dear.errors import SettingsError
+from dear.errors import SettingsError, list_names
 from dear.limits import at_most
 
 EXAMPLES = 3
