@@ -127,10 +127,9 @@ def count_work(session: Session, run: Experiment) -> dict[str, int | None]:
     values = resolve(protocol, setup, standard_name(names[0]), shots, run.train)
     learners = [(setup, values)]
     if (teacher := setup.declared.teacher) is not None:
-        published = values.method.teacher_training
         of_teacher = MethodSetup(teacher)
-        arguments = protocol, of_teacher, standard_name(names[0]), shots, run.train, published
-        learners.append((of_teacher, resolve(*arguments)))
+        arguments = protocol, of_teacher, standard_name(names[0]), shots, run.train
+        learners.append((of_teacher, resolve(*arguments, student=values.authors)))
     for learner, its in learners:
         takes_steps = method_class(learner.method).takes_steps and getattr(its.method, "tuned", True)
         if learner.declared.trains and takes_steps:

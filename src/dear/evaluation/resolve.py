@@ -6,15 +6,21 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from dear.errors import SettingsError
 from dear.evaluation.protocols.base import Protocol
-from dear.methods.declaration import Declaration, MethodSettings, Published, published_values
+from dear.methods.declaration import (
+    NOT_PUBLISHED,
+    Declaration,
+    MethodSettings,
+    PublishedValues,
+    published_values,
+)
 from dear.methods.registry import METHODS, known_method, methods_with_roles
 from dear.reading.overrides import check_overrides
 from dear.training.settings import TrainSettings, resolve_training
@@ -27,6 +33,8 @@ if TYPE_CHECKING:
 RoleVariant = Literal["roles", "all-isolated", "all-mixed", "shuffled", "random"]
 """The role table unchanged, one of the paper's ablations of it, or roles drawn at random."""
 Select = Literal["last", "val"]
+TEMPLATE_END = "template"
+"""End of the names of settings that are templates of prompts, which go by the data set that is tested."""
 LONGEST_PART = 100
 """Most letters of a data set's name in a file name, which has at most 255 bytes."""
 
@@ -127,6 +135,7 @@ class ResolvedRun:
         clip: The backbone, as loaded.
         datasets: The one that is trained on, followed by the others that are tested on.
         settings: The method's settings for the data set that it trains on.
+        target_settings: Those for a target by its name, where its authors have other templates for it.
         training: The training settings: as the user sets them, or as published for the method.
         train: Those of them that the user sets, by field.
         select: Which epoch is tested: the last, or the best on validation images of the training classes.
@@ -142,6 +151,7 @@ class ResolvedRun:
     clip: "Clip"
     datasets: tuple["Dataset", ...]
     settings: MethodSettings
+    target_settings: Mapping[str, MethodSettings]
     training: TrainSettings
     train: Mapping[str, Any]
     select: Select
@@ -175,12 +185,20 @@ class ResolvedRun:
     @cached_property
     def key(self) -> str:
         """16 hexadecimal digits that change with everything the run's results depend on, except the code."""
-        return self._key(self.protocol.fingerprint, self.datasets)
+        what = self.protocol.fingerprint
+        if self.target_settings:
+            by_name = {name: asdict(settings) for name, settings in self.target_settings.items()}
+            what += f" {json.dumps(by_name, sort_keys=True)}"
+        return self._key(what, self.datasets)
 
     @cached_property
     def training_key(self) -> str:
         """The same for the training alone."""
         return self._key(self.protocol.shared_training or self.protocol.fingerprint, self.datasets[:1])
+
+    def settings_for(self, dataset: "Dataset") -> MethodSettings:
+        """The method's settings where it classifies the images of a data set."""
+        return self.target_settings.get(dataset.name, self.settings)
 
     @property
     def name(self) -> str:
@@ -226,17 +244,18 @@ def file_part(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9.]+", "-", text).strip("-")[:LONGEST_PART]
 
 
-@dataclass(frozen=True)
-class ResolvedSettings:
-    """All settings of a run.
+def with_templates_of(settings: MethodSettings, other: MethodSettings) -> MethodSettings:
+    """Settings with the templates of others of their kind."""
+    names = [item.name for item in fields(settings) if item.name.endswith(TEMPLATE_END)]
+    return replace(settings, **{name: getattr(other, name) for name in names})
 
-    Attributes:
-        rows: Names of the rows of published settings that apply, beside those of base-to-novel.
-    """
+
+class ResolvedSettings(NamedTuple):
+    """All settings of a run, and those that the method's authors set."""
 
     method: MethodSettings
     training: TrainSettings
-    rows: tuple[str, ...]
+    authors: PublishedValues
 
 
 def resolve(
@@ -245,13 +264,13 @@ def resolve(
     dataset: str,
     shots: int,
     train: Mapping[str, Any] = MappingProxyType({}),
-    published: Published = MappingProxyType({}),
     templates: Sequence[str] = (),
+    student: PublishedValues = NOT_PUBLISHED,
 ) -> ResolvedSettings:
     """All settings of a run that trains on a data set: the defaults, what the method's authors set there, for
-    training ``published`` too, and over them what the user sets (``setup.settings``, ``train``). No file is
-    read. The authors' templates are in the place of a benchmark's own alone: not where ``templates``, those
-    of the data set, are others. Raises SettingsError.
+    a teacher what those of its ``student`` do, and over them what the user sets (``setup.settings``,
+    ``train``). No file is read. The authors' templates are in the place of a benchmark's own alone: not where
+    ``templates``, those of the data set, are others. Raises SettingsError.
     """
     from dear.data.sources.benchmarks import benchmarks
 
@@ -260,8 +279,7 @@ def resolve(
     theirs = authors.settings
     benchmark = benchmarks().get(dataset)
     if templates and (benchmark is None or tuple(templates) != (benchmark.template,)):
-        theirs = {name: value for name, value in theirs.items() if not name.endswith("template")}
-    settings = kind(**{**theirs, **setup.settings})
-    return ResolvedSettings(
-        settings, resolve_training({**authors.training, **published}, train), authors.rows
-    )
+        theirs = {name: value for name, value in theirs.items() if not name.endswith(TEMPLATE_END)}
+    settings = kind(**{**theirs, **student.teacher_settings, **setup.settings})
+    training = resolve_training({**authors.training, **student.teacher_training}, train)
+    return ResolvedSettings(settings, training, authors)

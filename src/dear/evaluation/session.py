@@ -20,8 +20,8 @@ from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.evaluation.experiment import Experiment
 from dear.evaluation.protocols.base import Protocol
-from dear.evaluation.resolve import MethodSetup, ResolvedRun, Select, resolve
-from dear.methods.declaration import Published
+from dear.evaluation.resolve import MethodSetup, ResolvedRun, Select, resolve, with_templates_of
+from dear.methods.declaration import NOT_PUBLISHED, PublishedValues
 from dear.roles.packaged import find_role_table, role_table
 from dear.roles.table import RoleTable
 from dear.training.cache import Cache
@@ -135,16 +135,24 @@ class Session:
         roles: RoleTable | None = None,
         train: Mapping[str, Any] = NOTHING,
         select: Select = "last",
-        published: Published = NOTHING,
+        student: PublishedValues = NOT_PUBLISHED,
         named_by: str = "",
     ) -> ResolvedRun:
         """A run with all its settings filled in, and that of its teacher. The first data set is trained on,
-        the others are only tested on. ``published`` replaces training settings of the method's authors;
-        ``named_by`` is as in `clip`. Raises SettingsError, and the errors of `clip` for a teacher's backbone.
+        the others are only tested on. ``student`` is what the authors of the method that this one is the
+        teacher of set; ``named_by`` is as in `clip`. Raises SettingsError, and the errors of `clip` for a
+        teacher's backbone.
         """
         source, train = datasets[0], check_training(train)
-        values = resolve(protocol, setup, source.name, shots, train, published, source.templates)
+        values, *of_targets = (
+            resolve(protocol, setup, data.name, shots, train, data.templates, student) for data in datasets
+        )
         settings, teacher = values.method.with_files(source.name), None
+        target_settings = {
+            target.name: for_target
+            for target, of_target in zip(datasets[1:], of_targets, strict=True)
+            if (for_target := with_templates_of(settings, of_target.method)) != settings
+        }
         if (name := setup.declared.teacher) is not None:
             model, weights = settings.teacher_backbone()
             teacher = self.resolve(
@@ -157,7 +165,7 @@ class Session:
                 roles=roles,
                 train=train,
                 select=select,
-                published=settings.teacher_training,
+                student=values.authors,
                 named_by=named_by,
             )
         precision = precision_for(clip, values.training.precision, self.target)
@@ -169,11 +177,12 @@ class Session:
             clip,
             tuple(datasets),
             settings,
+            target_settings,
             replace(values.training, precision=precision),
             train,
             select,
             roles,
-            values.rows,
+            values.authors.rows,
             teacher,
         )
 

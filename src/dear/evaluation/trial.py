@@ -22,6 +22,7 @@ from dear.evaluation.records import SCHEMA
 from dear.evaluation.resolve import ResolvedRun
 from dear.evaluation.session import Session
 from dear.methods.base import Method
+from dear.methods.declaration import MethodSettings
 from dear.methods.registry import build_method, frozen_clip
 from dear.progress import OnStep, TrainingStep, unreported
 from dear.training.loop import train
@@ -65,7 +66,7 @@ class Trial:
 
     def __post_init__(self) -> None:
         self.method: Method = build_untrained(self.session, self.run)
-        self._classes: tuple[tuple[str, ...], tuple[str, ...]] | None = None
+        self._classes: tuple[tuple[str, ...], tuple[str, ...], MethodSettings] | None = None
         self._with_features: dict[tuple[int, ...], Predictions] = {}
 
     @property
@@ -213,9 +214,11 @@ class Trial:
 
     def _set_classes(self, dataset: Dataset, labels: Sequence[int]) -> None:
         """Set the method's classes, unless it has them already."""
-        classes = tuple(dataset.classnames[label] for label in labels), tuple(dataset.templates)
+        names, settings = tuple(dataset.classnames[label] for label in labels), self.run.settings_for(dataset)
+        classes = names, tuple(dataset.templates), settings
         if self._classes != classes:
-            self.method.set_classes(*classes)
+            self.method.settings = settings
+            self.method.set_classes(names, dataset.templates)
             self._classes = classes
 
     def _validation(self, classes: Sequence[int]) -> Callable[[], float] | None:
@@ -241,7 +244,7 @@ def run_record(trial: Trial, results: Mapping[str, Any]) -> dict[str, Any]:
         "overrides": run.overrides,
         "published": [*run.published],
         "dataset": _dataset(run.source),
-        "targets": [_dataset(dataset) for dataset in run.targets],
+        "targets": [_dataset(dataset) | _templates(run, dataset) for dataset in run.targets],
         "weights": run.weights,
         "transductive": run.setup.declared.unlabelled,
         "teacher": teacher and teacher_facts(teacher.run) | {"train": {"epochs": teacher.epochs}},
@@ -274,6 +277,13 @@ def _dataset(dataset: Dataset) -> dict[str, Any]:
     left_out = {} if dataset.world else {"left_out": dataset.left_out}
     facts = {"name": dataset.name, "title": dataset.title, "identity": dataset.identity}
     return {**facts, "classes": [*dataset.classnames], **left_out}
+
+
+def _templates(run: ResolvedRun, target: Dataset) -> dict[str, Any]:
+    """The templates of the authors for a target, where they are not those of the source."""
+    settings, of_target = asdict(run.settings), asdict(run.settings_for(target))
+    changed = {name: value for name, value in of_target.items() if value != settings[name]}
+    return {"settings": changed} if changed else {}
 
 
 def remove_checkpoints(checkpoint: Path) -> None:

@@ -51,14 +51,11 @@ class MethodSettings:
         training: The authors' base-to-novel training settings that differ from the defaults of
             `TrainSettings`, by field.
         bounds: The allowed values of a field, in words and as a function; not needed for Literal types.
-        teacher_training: The authors' training settings of the method's teacher that differ from those of the
-            method that the teacher is trained with.
         paths: The fields that name a file or a folder, unless they have their default. In a recipe such a
             path is relative to the recipe's folder; a bundle holds none.
     """
 
     training: ClassVar[Published] = MappingProxyType({})
-    teacher_training: ClassVar[Published] = MappingProxyType({})
     bounds: ClassVar[Mapping[str, Bounds]] = MappingProxyType({})
     paths: ClassVar[tuple[str, ...]] = ()
 
@@ -192,6 +189,8 @@ class PublishedRow:
             what the user sets.
         settings: Fields of the method's settings.
         training: Fields of the settings of training.
+        teacher_settings: Fields of the settings of the method's teacher, over the rows of that method.
+        teacher_training: Fields of its settings of training.
         by_data: Further fields of the method's settings by the name of a data set, in place of a row for
             each; the row applies to these data sets only.
     """
@@ -204,6 +203,8 @@ class PublishedRow:
     when: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     training: Mapping[str, Any] = field(default_factory=dict)
+    teacher_settings: Mapping[str, Any] = field(default_factory=dict)
+    teacher_training: Mapping[str, Any] = field(default_factory=dict)
     by_data: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def applies(self, values: Mapping[str, Any], protocol: str, dataset: str, shots: int) -> bool:
@@ -243,11 +244,18 @@ class PublishedValues:
         settings: Fields of the method's settings, where they differ from the defaults.
         training: Fields of the training settings.
         rows: Names of the published rows that apply; empty where the settings of base-to-novel hold.
+        teacher_settings, teacher_training: Those of the method's teacher.
     """
 
-    settings: Mapping[str, Any]
-    training: Mapping[str, Any]
-    rows: tuple[str, ...]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    training: Mapping[str, Any] = field(default_factory=dict)
+    rows: tuple[str, ...] = ()
+    teacher_settings: Mapping[str, Any] = field(default_factory=dict)
+    teacher_training: Mapping[str, Any] = field(default_factory=dict)
+
+
+NOT_PUBLISHED = PublishedValues()
+"""Where no authors set anything."""
 
 
 @cache
@@ -269,14 +277,20 @@ def published_values(
     derives from a packaged one, but for the fields and the training settings that it defines itself.
     """
     defaults = {item.name: item.default for item in fields(kind)}
-    settings, training, names = dict[str, Any](), dict[str, Any](kind.training), list[str]()
     outside = kind.__mro__[: kind.__mro__.index(kind.packaged())]
     own_fields = {name for each in outside for name in get_annotations(each)}
     own_training = {name for each in outside for name in vars(each).get("training", {})}
+    values = PublishedValues(training=kind.training)
     for row in read_published_rows(kind.packaged().folder()):
-        if row.applies({**defaults, **settings, **overrides}, protocol, dataset, shots):
+        if row.applies({**defaults, **values.settings, **overrides}, protocol, dataset, shots):
             in_row = {**row.settings, **row.by_data.get(dataset, {})}
-            settings |= {name: value for name, value in in_row.items() if name not in own_fields}
-            training |= {name: value for name, value in row.training.items() if name not in own_training}
-            names.append(row.name)
-    return PublishedValues(settings, training, tuple(names))
+            settings = {name: value for name, value in in_row.items() if name not in own_fields}
+            training = {name: value for name, value in row.training.items() if name not in own_training}
+            values = PublishedValues(
+                {**values.settings, **settings},
+                {**values.training, **training},
+                (*values.rows, row.name),
+                {**values.teacher_settings, **row.teacher_settings},
+                {**values.teacher_training, **row.teacher_training},
+            )
+    return values

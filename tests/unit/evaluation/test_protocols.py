@@ -2,6 +2,7 @@
 
 import base64
 from dataclasses import asdict, replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -100,6 +101,47 @@ def test_mmrl_scores_other_data_sets_by_the_class_feature(
     share = {"red square": 5 / 11, "the sea": 6 / 11}
     by_class = sum(share[one] * value for one, value in target["per_class"].items())
     assert by_class == pytest.approx(target["decoupled"])
+
+
+def test_a_target_has_the_authors_templates_for_it(small_clip: Clip) -> None:
+    """As in their code, which builds the method anew with the name of the target; not the source's, nor in
+    place of what the user gives.
+    """
+
+    def named(name: str, template: str) -> Dataset:
+        return replace(other("toys", [0, 1, 1]), name=name, identity=name, templates=(template,))
+
+    planes, toys, cars = (
+        named(*each)
+        for each in (
+            ("FGVCAircraft", "a photo of a {}, a type of aircraft."),
+            ("toys", "the {}"),
+            ("EuroSAT", "my {}"),
+        )
+    )  # fmt: skip
+    source, session = named("DescribableTextures", "{} texture."), Session()
+    resolve = partial(session.resolve, small_clip, CrossDataset(), [source, planes, toys, cars], seed=1)
+    run = resolve(MethodSetup("tcp"), train=TRAINING, shots=1)
+    want = {
+        "DescribableTextures": ("X X X X {} texture.", "a photo of a {}, a type of texture."),
+        "FGVCAircraft": ("X X X X {}, a type of aircraft.", "a photo of an aircraft {}."),
+        "toys": ("", ""),
+        "EuroSAT": ("", ""),
+    }
+    found = {data.name: run.settings_for(data) for data in run.datasets}
+    assert {name: (of.template, of.frozen_template) for name, of in found.items()} == want  # type: ignore[attr-defined]
+    given = resolve(MethodSetup("tcp", {"template": "X {}"}))
+    assert [given.settings_for(data).template for data in given.datasets] == ["X {}"] * 4  # type: ignore[attr-defined]
+    skip = resolve(MethodSetup("skip"))
+    plane_template = "a bright photo of a {}, a type of aircraft."
+    assert [skip.settings_for(data).template for data in skip.datasets] == [
+        "itap of a {}.",
+        plane_template,
+        "",
+        "",
+    ]  # type: ignore[attr-defined]
+    without = session.resolve(small_clip, CrossDataset(), [source, toys], MethodSetup("skip"), seed=1)
+    assert skip.training_key == without.training_key
 
 
 def test_a_run_in_float16(small_clip: Clip) -> None:

@@ -20,12 +20,13 @@ from dear.evaluation.protocols.few_shot import FewShot
 from dear.evaluation.resolve import MethodSetup
 from dear.evaluation.runs import run_all
 from dear.evaluation.session import Session
-from dear.evaluation.trial import Trial
+from dear.evaluation.trial import Trial, build_untrained
 from dear.methods.promptsrc import PromptSrcSettings
 from dear.progress import TrainingStep
 from dear.training import loop
 from dear.training.settings import TrainSettings
 from dear.writing import UNFINISHED
+from tests.conftest import MakeClip
 from tests.unit.evaluation.test_runs import numbers
 from tests.unit.training.world import CLASSES, Noise, noise_dataset
 
@@ -86,7 +87,8 @@ def test_students_share_a_teacher(small_clip: Clip, trained: list[tuple[Any, ...
     assert [name for name, *_ in trained] == ["promptsrc", "promptkd", "promptkd"]
     assert records[0]["key"] != records[1]["key"]
     assert records[0]["teacher"] == records[1]["teacher"]
-    assert records[0]["results"] != records[1]["results"]
+    losses = [[epoch["loss"] for epoch in record["train"]["epochs"]] for record in records]
+    assert losses[0] != losses[1]
     assert [record["seconds"]["train"] for record in records] == [100, 100]
 
 
@@ -116,7 +118,25 @@ def test_a_teacher_trains_as_its_authors_do() -> None:
         run = Session().resolve(clip, protocol, [noise_dataset()], SETUP, seed=1, train=given)
         training = run.teacher.training
         assert (training.lr, training.batch, training.epochs) == want
-        assert run.teacher.settings == PromptSrcSettings()
+        assert run.teacher.settings == PromptSrcSettings(share=False)
+
+
+def test_a_larger_teacher_has_prompts_in_nine_layers(make_small_clip: MakeClip) -> None:
+    """As in zhengli97/PromptKD, whose ViT-L/14 has 24 layers; of its own runs PromptSRC would take 18."""
+    clip = make_small_clip(depth=24, text_depth=12)
+    session, arguments = Session(), (clip, FewShot(), [noise_dataset()])
+    run = session.resolve(*arguments, SETUP, seed=1)
+    assert run.teacher is not None
+    prompts = {
+        "promptkd": build_untrained(session, run).image_prompts,
+        "its teacher": build_untrained(session, run.teacher).image_prompts,
+        "promptsrc": build_untrained(
+            session, session.resolve(*arguments, MethodSetup("promptsrc"), seed=1)
+        ).image_prompts,
+    }
+    assert {name: len(of_layers) for name, of_layers in prompts.items()} == {
+        "promptkd": 18, "its teacher": 9, "promptsrc": 18,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("stopped", [1, 3], ids=["in the teacher", "in the student"])

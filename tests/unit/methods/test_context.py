@@ -1,11 +1,18 @@
 """Learned context: what stands where in a prompt, where it starts, and what does not fit."""
 
+from typing import Any
+
 import pytest
 import torch
 
 from dear.backbone.clip import Clip
 from dear.errors import SettingsError
+from dear.methods.cocoop.method import CoCoOp
 from dear.methods.context import PLACEHOLDER, context_ids, context_prompts, initial_context
+from dear.methods.registry import build_method
+from dear.training.loop import train
+from dear.training.settings import TrainSettings
+from tests.unit.training.world import few
 
 CLASSES = ["house", "red_circle", "tree on the sea"]
 
@@ -70,3 +77,24 @@ def test_prompts_that_do_not_fit(small_clip: Clip) -> None:
         context_ids(small_clip, ["house"], "", 11)
     with pytest.raises(SettingsError, match="12 context tokens do not fit: the text tower takes 13"):
         context_ids(small_clip, ["house"], "", 12)
+
+
+def test_text_chunk_bounds_the_prompts_of_cocoop(small_clip: Clip, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch of 4 images and 3 classes has 12 prompts: all at once, or 5, 5 and 2. Seven images are 21."""
+    sizes, text = list[int](), CoCoOp._text
+
+    def counted(self: CoCoOp, contexts: Any, classes: Any) -> Any:
+        if torch.is_grad_enabled():  # not where the last step is looked at
+            sizes.append(len(classes))
+        return text(self, contexts, classes)
+
+    monkeypatch.setattr(CoCoOp, "_text", counted)
+    losses = []
+    for chunk, forwards in ((0, {12, 9}), (5, {5, 2, 4})):
+        sizes.clear()
+        method = build_method("cocoop", small_clip, torch.Generator().manual_seed(1))
+        method.set_classes(CLASSES, ["a photo of a {}"])
+        settings = TrainSettings(epochs=2, batch=4, text_chunk=chunk, optimizer="sgd")
+        losses.append([epoch["loss"] for epoch in train(method, few(), settings, seed=1)])
+        assert {*sizes} == forwards
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)

@@ -40,17 +40,20 @@ def settled(
 def test_base_to_novel_is_as_declared() -> None:
     for name, method in METHODS.items():
         found = settled(BaseToNovel(), MethodSetup(name))
-        assert (found.method, found.rows) == (method.settings(), ())
+        assert (found.method, found.authors.rows) == (method.settings(), ("teacher",) * bool(method.teacher))
         assert found.training == TrainSettings(**method.settings.training)
 
 
 @pytest.mark.parametrize("folder", sorted(one.folder for one in METHODS.values()))
 def test_rows_name_what_there_is(folder: str) -> None:
-    fields = {one.folder: one.settings for one in METHODS.values()}[folder]
+    (method,) = (one for one in METHODS.values() if one.folder == folder)
+    fields = method.settings
     for row in read_published_rows(folder):
         assert row.source
         assert {*row.protocols} <= {*PROTOCOLS}
-        TrainSettings(**row.training)
+        TrainSettings(**{**row.training, **row.teacher_training})
+        if row.teacher_settings:
+            METHODS[str(method.teacher)].settings(**row.teacher_settings)
         for of_dataset in ({}, *row.by_data.values()):
             fields(**{**row.settings, **of_dataset})
         assert {*row.data, *row.by_data} <= {*benchmarks()}
@@ -157,7 +160,7 @@ def test_a_class_that_derives_from_a_packaged_one_has_its_authors_rows(
     own = settled(FewShot(), MethodSetup(outside("Short")))
     assert asdict(own.method) == asdict(CoOpSettings(tokens=2, words=""))
     assert own.training.epochs == 3
-    assert settled(BaseToNovel(), MethodSetup(outside("Mine"))).rows == ()
+    assert settled(BaseToNovel(), MethodSetup(outside("Mine"))).authors.rows == ()
 
 
 def test_a_class_that_derives_from_a_packaged_one_needs_what_that_declares(

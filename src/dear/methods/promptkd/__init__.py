@@ -13,7 +13,8 @@ WEIGHT = ("above 0 and at most 1000000", lambda value: 0 < value <= 1e6)
 @dataclass(frozen=True)
 class PromptKdSettings(MethodSettings):
     """Settings of PromptKD; the defaults are those of its base-to-novel runs, except for the teacher's
-    backbone, which is larger there: ViT-L/14.
+    backbone, which is larger there: ViT-L/14. The teacher has prompts in the first 9 layers of each tower,
+    however many there are.
 
     Attributes:
         teacher: The teacher's backbone, as --model; that of the run if empty.
@@ -30,7 +31,6 @@ class PromptKdSettings(MethodSettings):
     training = MappingProxyType(
         {"optimizer": "sgd", "lr": 0.005, "epochs": 20, "batch": 8, "drop_last": True}
     )
-    teacher_training = MappingProxyType({"lr": 0.005, "batch": 8})
     bounds = MappingProxyType(
         {"depth": LAYER, "tokens": COUNT, "kd_weight": WEIGHT}
         | {"temperature": ABOVE_0, "token_std": AT_LEAST_0}
