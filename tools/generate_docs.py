@@ -1,6 +1,7 @@
 """Write the generated parts of the docs, in the root of the repository:
 
-python -m tools.generate_docs [--check]   docs/cli.md from the commands' help, the table of docs/limits.md
+python -m tools.generate_docs [--check]   docs/cli.md from the commands' help, the table of docs/limits.md,
+                                          docs/images/readings.svg from the study's table
 python -m tools.generate_docs --models    docs/models.md: builds every architecture of open_clip (minutes)
 """
 
@@ -21,6 +22,8 @@ from dear.limits import LIMITS, variable
 from dear.methods.registry import methods_on
 
 PAGE, LIMITED, MODELS = Path("docs/cli.md"), Path("docs/limits.md"), Path("docs/models.md")
+MEASURED, READINGS = Path("recipes/study/PREDICTIONS.md"), Path("docs/images/readings.svg")
+READING = re.compile(r"^\| ([^|]+) \| (.+ ± .+) \| (.+ ± .+) \| (.+ ± .+) \|$", re.M)
 HEADER = """# The command line
 
 Generated from the commands by `make docs`; `make check` fails when it is out of date. Do not edit.
@@ -144,6 +147,36 @@ def try_architecture(name: str) -> Verdict:
     )
 
 
+def readings_figure() -> str:
+    """What each reading of the paper moves, with intervals, from the table of the study's predictions."""
+    from matplotlib.figure import Figure
+
+    from dear.report.drawing import INK, MARKERS, PALETTE, Drawing, legend_below, plain_axes
+
+    table = MEASURED.read_text(encoding="utf-8").partition("### What became of the open readings")[2]
+    rows = {
+        name: [[*map(float, cell.split(" ± "))] for cell in cells] for name, *cells in READING.findall(table)
+    }
+    measures = ("base classes", "novel classes", "HM")
+
+    def paint(figure: Figure) -> None:
+        axes = figure.add_subplot()
+        for number, measure in enumerate(measures):
+            means, halves = zip(*(cells[number] for cells in rows.values()), strict=True)
+            places = [place + 0.22 * (number - 1) for place in range(len(rows))]
+            look: dict[str, Any] = {"color": PALETTE[number], "marker": MARKERS[number], "label": measure}
+            axes.errorbar(means, places, xerr=halves, linestyle="", markersize=5, **look)
+        axes.axvline(0, color=INK, linewidth=0.8)
+        axes.set_yticks(range(len(rows)), [*rows])
+        axes.invert_yaxis()
+        axes.set_xlabel("points against DeAR as it is")
+        plain_axes(axes, "x")
+        legend_below(figure, 3)
+
+    words = "; ".join(f"{name}: HM {cells[2][0]:+.1f} ± {cells[2][1]:.1f}" for name, cells in rows.items())
+    return Drawing("readings", f"What each reading moves, in points. {words}.", (6.4, 3.4), paint).svg
+
+
 def models_page() -> str:
     """The page of open_clip's architectures as Markdown."""
     from dear.backbone.names import architectures
@@ -177,7 +210,7 @@ def main(*, check: bool = False, models: bool = False) -> int:
         MODELS.write_text(models_page(), encoding="utf-8")
         return 0
     limited = LIMITS_TABLE.sub(lambda _: limits_table(), LIMITED.read_text(encoding="utf-8"))
-    for path, page in ((PAGE, write_page()), (LIMITED, limited)):
+    for path, page in ((PAGE, write_page()), (LIMITED, limited), (READINGS, readings_figure())):
         if not check:
             path.write_text(page, encoding="utf-8")
         elif path.read_text(encoding="utf-8") != page:

@@ -129,8 +129,38 @@ class Grid:
         notes = [f"\n{markdown_text(note)}" for note in self.notes]
         return "\n".join([f"### {markdown_text(self.title)}\n", *table, *notes]) + "\n"
 
+    def across(self) -> list["Grid"]:
+        """For each column a table of its own, of the names of the rows by their groups, if these are several:
+        methods down, data sets across.
+        """
+        groups = self.groups
+        if len(groups) < 2:
+            return [self]
+        return [
+            replace(
+                self,
+                name=f"{self.name}-{column.lower()}",
+                title=f"{self.title}: {column}",
+                corner="Method",
+                columns=tuple(groups),
+                rows=tuple(
+                    GridRow(
+                        name,
+                        tuple(rows[name].cells[at] if name in rows else None for rows in groups.values()),
+                    )
+                    for name in self.names
+                ),
+            )
+            for at, column in enumerate(self.columns)
+        ]
+
     def to_latex(self) -> str:
-        """A booktabs tabular in a table environment; the best in bold, the second underlined."""
+        """A booktabs tabular in a table environment, of groups of rows one for each column; the best in bold,
+        the second underlined.
+        """
+        return "\n".join(grid._to_latex() for grid in self.across())
+
+    def _to_latex(self) -> str:
         from pandas import DataFrame, Index
 
         table = DataFrame(

@@ -70,11 +70,15 @@ def slip_notes(table: str, numbers: Sequence[tuple[str, str]]) -> list[str]:
     return notes
 
 
-def paper_method(method: str, settings: Mapping[str, Any] | None = None) -> str | None:
+def paper_method(
+    method: str, settings: Mapping[str, Any] | None = None, variant: str | None = None
+) -> str | None:
     """The paper's name for a method that ran with some settings, if it prints one: it may print a method
-    with some of its settings only.
+    with some of its settings only, whatever label a recipe gives these. No other variant is printed.
     """
     name = sources()["methods"].get(method)
+    if variant is not None and not (isinstance(name, dict) and variant == name["label"]):
+        return None
     if not isinstance(name, dict):
         return None if name is None else str(name)
     fits = all((settings or {}).get(key) == value for key, value in name["settings"].items())

@@ -41,4 +41,5 @@ def check_before_runs(clip: Clip, name: str, settings: Any, protocol: Protocol |
     """What is told before the first run on the data sets "first" and "second"."""
     setups = (MethodSetup(name, vars(settings)),)
     experiment = Experiment(protocol=protocol or BaseToNovel(), data=("first", "second"), methods=setups)
-    check_methods(Session(), experiment, clip, [noise_dataset("first"), noise_dataset("second")])
+    datasets = [noise_dataset("first"), noise_dataset("second")]
+    check_methods(Session(), experiment, clip, datasets, datasets)

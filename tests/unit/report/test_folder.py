@@ -49,7 +49,8 @@ def test_all_that_is_written(tmp_path: Path) -> None:
     ]  # fmt: skip
     wanted = {f"{name}.csv" for name in names} | {"report.html", "report.md", "report.csv", "report.tex"}
     figures = ("few-shot", "gains", "roles", "training")
-    wanted |= {f"figure-{name}.svg" for name in figures}
+    wanted |= {f"figure-{name}.{kind}" for name in figures for kind in ("svg", "pdf")}
+    assert (tmp_path / "report" / "figure-gains.pdf").read_bytes().startswith(b"%PDF")
     assert {path.name for path in (tmp_path / "report").iterdir()} == wanted
     assert {path.name for path in made.files} == wanted
     assert "| CE | 70.00 | 50.00 |" in (tmp_path / "report" / "report.md").read_text()
@@ -158,7 +159,8 @@ def test_no_control_character_of_a_record_reaches_a_text(tmp_path: Path) -> None
         (tmp_path / f"{number}.json").write_text(json.dumps(run))
     made = predictions([[1, 0], [1]], classes=np.array(dataset["classes"]))
     save_predictions(tmp_path / "1.npz", {"base": made})
-    texts = {path.name: path.read_text() for path in write_folder_report(tmp_path).files}
+    files = [path for path in write_folder_report(tmp_path).files if path.suffix != ".pdf"]
+    texts = {path.name: path.read_text() for path in files}
     assert {"report.html", "report.md", "report.tex", "figure-gains.svg", "classes.csv"} <= {*texts}
     for name, text in texts.items():
         assert not {*"\x00\x07\x1b\x9b\u202e\u2066"} & {*text}, name

@@ -14,6 +14,7 @@ from dear.report.protocols.base_to_novel import Results, paired_grid, published_
 from tests.unit.report.samples import record, report_html
 
 LAION = {"model": "ViT-B-16", "pretrained": "laion2b_s34b_b88k", "sha256": "cd" * 32}
+OPENAI = LAION | {"pretrained": "openai"}
 
 
 def score(accuracy: float, decoupled: float | None = None) -> dict[str, Any]:
@@ -225,7 +226,14 @@ def test_numbers_of_imagenet_stand_beside_ours_of_imagenet() -> None:
         ("dear", {}, False),  # the tiny CLIP is not what the numbers were published for
         ("dear", {"weights": LAION, "shots": 4}, False),
         ("coop", {"weights": LAION}, False),  # those of the peers are of OpenAI's weights
-        ("coop", {"weights": LAION | {"pretrained": "openai"}}, True),
+        ("coop", {"weights": OPENAI}, True),
+        ("coop", {"weights": OPENAI, "variant": "mine"}, False),
+        ("atprompt", {"weights": OPENAI, "variant": "CoOp", "settings": {"method": {"base": "coop"}}}, True),
+        (
+            "atprompt",
+            {"weights": OPENAI, "variant": "MaPLe", "settings": {"method": {"base": "maple"}}},
+            False,
+        ),
     ],
 )
 def test_what_is_compared_with_published_numbers(
@@ -273,6 +281,16 @@ def test_how_a_grid_is_written() -> None:
     assert r"\underline{2.00} \\" in latex
     assert r"\caption{A title. Note 5\%.}" in latex
     assert r"\begin{tabular}{lrr}" in latex
+    groups = [("A", "m", 1.0, 2.0), ("A", "n", 3.0, 4.0), ("B", "m", 5.0, 6.0)]
+    across = tuple(GridRow(f"{data}: {name}", (Cell(x), Cell(y)), group=data) for data, name, x, y in groups)
+    base, novel = Grid("g", "G", "", ("Base", "Novel"), across).to_latex().split(r"\end{table}")[:2]
+    for part, label, numbers in (
+        (base, "g-base", ("1.00 & 5.00", "3.00 & --")),
+        (novel, "g-novel", ("2.00 & 6.00",)),
+    ):
+        assert f"label{{tab:{label}}}" in part
+        assert "Method & A & B" in part
+        assert all(f" & {row} " in part for row in numbers)
     odd = Grid("n", "A [/b] title", "Row", ("One",), (GridRow("[\\cmd{x} ~<b>", (Cell(1.0),)),))
     told = r"{}[\textbackslash{}cmd\{x\} \textasciitilde{}\textless{}b\textgreater{} & 1.00"
     assert told in odd.to_latex()

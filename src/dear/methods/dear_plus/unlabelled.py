@@ -40,6 +40,9 @@ FOLDS = 8
 SURE = 2.0
 """Standard errors by which the loss of left-out images must fall."""
 
+Others = tuple[Float[Tensor, "other embed"], Float[Tensor, "other attribute embed"]]
+"""f_0 and z_a / |e| of images without labels."""
+
 
 @dataclass(frozen=True)
 class Readouts:
@@ -164,13 +167,13 @@ def fit_with_others(
     plain: Fit,
     examples: Examples,
     groups: Float[Tensor, "item view attribute embed"],
-    others: tuple[Float[Tensor, "other embed"], Float[Tensor, "other attribute embed"]],
+    others: Others,
     carried: Sequence[bool],
     settings: DearPlusSettings,
 ) -> tuple[Fit, Gain]:
-    """Fit images without labels (f_0 and z_a / |e| of ``others``) beside labelled ones, from what was fitted
-    to these alone. That comes back if the others do not help: if the loss of left-out labelled images falls
-    by less than `SURE` standard errors. Each class needs two labelled images.
+    """Fit images without labels beside labelled ones, from what was fitted to these alone. That comes back if
+    the others do not help: if the loss of left-out labelled images falls by less than `SURE` standard errors.
+    Each class needs two labelled images.
 
     The parts of the labelled images are left out in turn, of M, covariances and their shrinkage, means and
     the shares of the others: all begins anew from the images that remain. To these scores the strengths are
@@ -201,7 +204,7 @@ def fit_weights(
     plain: Fit,
     examples: Examples,
     features: Float[Tensor, "attribute item view embed"],
-    others: tuple[Float[Tensor, "other embed"], Float[Tensor, "other attribute embed"]],
+    others: Others,
     used: Sequence[int],
     settings: DearPlusSettings,
 ) -> list[Fit]:
@@ -241,7 +244,7 @@ def fit_weights(
 def prepare(
     examples: Examples,
     features: Float[Tensor, "attribute item view embed"],
-    others: tuple[Float[Tensor, "other embed"], Float[Tensor, "other attribute embed"]],
+    others: Others,
     plain: Fit,
     used: Sequence[int],
     kept: Bool[Tensor, "item"],

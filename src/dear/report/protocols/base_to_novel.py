@@ -8,6 +8,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal
 
 from dear.evaluation.protocols.base_to_novel import harmonic_mean
+from dear.evaluation.records import part_of
 from dear.report import published
 from dear.report.ablations import ablation_grids
 from dear.report.grid import INTERVAL, Cell, Grid, GridRow, marked, spread_over
@@ -29,7 +30,6 @@ from dear.report.protocols.half_scores import (
 from dear.report.records import (
     AVERAGE,
     CHANCE,
-    UNLABELLED,
     Record,
     checked,
     data_set,
@@ -234,8 +234,8 @@ def published_grid(results: Results) -> Grid:
 
     for (method, name), (run, *_) in groups.items():
         # The paper's name for the method of the column, if it prints it.
-        bare = method.removesuffix(f" ({UNLABELLED})")
-        paper = str(published.paper_method(bare, settings_of(run, "method")))
+        of_run = part_of(run, "method"), settings_of(run, "method"), run.get("variant")
+        paper = str(published.paper_method(*of_run))
         number = paper, published.paper_data_set(name)
         if number[1] != AVERAGE and published.comparable(paper, run):
             title = data_set_title(run)
