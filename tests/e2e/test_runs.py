@@ -15,6 +15,7 @@ from dear.backbone.clip import Clip, Identity
 from dear.backbone.loading import tiny
 from dear.cli.main import main
 from dear.evaluation import records, trial
+from dear.evaluation.ablations import ablations
 from dear.methods.dear.method import Dear
 from dear.roles.table import RoleTable
 from tests.e2e.conftest import RUN, SHORT, Ask, Run
@@ -233,3 +234,18 @@ def test_nan_in_training(refuse: Refuse, monkeypatch: pytest.MonkeyPatch) -> Non
     line = refuse("")
     assert "diverged at step 1" in line
     assert "--train.lr" in line
+
+
+@pytest.mark.long
+def test_the_twin_of_every_ablation_prints_its_table(out: Path, ask: Ask) -> None:
+    """With numbers in each row, but of seven attributes, which the world does not have."""
+    recipe = Path(__file__).parents[2] / "recipes" / "world" / "ablations.yaml"
+    few = ["--data", "street-signs", "--shots", "1", "--train.epochs", "1", "--train.warmup-epochs", "0"]
+    tables = ask(["run", "recipe", str(recipe), *few, "--out", str(out)])["tables"]
+    by_name = {table["name"]: table for table in tables}
+    for name, ablation in ablations().items():
+        rows = {row["label"]: row["cells"] for row in by_name[f"ablation-{name}"]["rows"]}
+        assert [label for label in rows if label != "chance"] == [row.shown for row in ablation.rows]
+        assert [label for label, cells in rows.items() if None in cells[:3]] == ["K = 7"] * (
+            name == "attributes"
+        )

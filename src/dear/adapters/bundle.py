@@ -31,7 +31,7 @@ from dear.adapters.bundle_config import (
     without_folders,
 )
 from dear.adapters.facts import BundleScores, TrainingFacts
-from dear.adapters.wording import describe_accuracy, describe_fit, verdict
+from dear.adapters.wording import describe_accuracy, describe_fit, describe_names, verdict
 from dear.backbone.clip import Clip, Identity, tensors_hash
 from dear.backbone.loading import hub
 from dear.backbone.loading.load import folder_for, load_clip, named_weights
@@ -137,6 +137,8 @@ class Bundle:
         if self.scores is not None:
             lines = [f"On {plural(self.scores.images, 'test image')}:"]
             lines += [f"  {sentence}" for sentence in verdict(self.scores)]
+        with_images = [name for name in self.classes if name not in facts.named]
+        lines += describe_names(facts.name_cost, self.classes, with_images)
         lines += [*describe_fit(self.method, facts), *describe_refusal(self.known, self.refuse)]
         lines += describe_issues(self.review, facts.judged_labels, of_fit=True, judge=facts.judge)
         return "\n".join(lines)
@@ -183,6 +185,7 @@ class Bundle:
         with torch.no_grad():  # into parameters whose memory is aligned, unlike that of a file's tensors
             for name, parameter in method.stored_tensors().items():
                 parameter.copy_(self.tensors[name])
+        method.spares_known = True
         return method
 
     def _build_empty(self, clip: Clip) -> Method:

@@ -33,6 +33,9 @@ be above 5 points. Set after 20 had failed on test images (recipes/study/PREDICT
 """
 
 
+LEFT_OUT = " on left-out training images"
+
+
 @dataclass(frozen=True)
 class Choice:
     """The method for a data set.
@@ -57,6 +60,7 @@ def choose_method(
     *,
     methods: Sequence[str] | None = None,
     unlabelled: Images | None = None,
+    present: str | None = None,
     progress: Progress = silent,
 ) -> Choice:
     """Choose a method for a run among ``methods``, the simplest first; by default among all that its backbone
@@ -64,13 +68,14 @@ def choose_method(
 
     Where some classes of the data set have only names, each half of the classes is treated so in turn, and
     the accuracy on it counts by the share of classes with only names. A method that is able to also learns
-    from ``unlabelled`` images, which have no labels.
+    from ``unlabelled`` images, which have no labels. The ``present`` method stays unless another is better
+    beyond the standard error of the difference.
     """
     names = list_candidates(run.clip) if methods is None else [*methods]
     left_out = LeftOut(session, run, unlabelled)
     images = int(left_out.tested.sum())
     if images < FEWEST:
-        default = FIT_METHOD if FIT_METHOD in names else names[-1]
+        default = next(name for name in (present, FIT_METHOD, names[-1]) if name in names)
         return Choice(default, f"the default: {images} training images can be left out, too few to choose by")
     candidates, shares = dict[str, TriedMethod](), dict[str, Float[Tensor, "tested"]]()
     trials = dict[str, Trial]()
@@ -81,7 +86,7 @@ def choose_method(
         if of_images is not None:
             shares[name] = of_images
     progress("choosing a method", len(names), len(names))
-    method, reason = pick_simplest({name: shares[name] for name in names if name in shares})
+    method, reason = pick_simplest({name: shares[name] for name in names if name in shares}, present)
     trial = trials[method]
     candidates_tried = tuple(candidates[name] for name in names)
     return Choice(method, reason, candidates_tried, images, trial if trial.pick is not None else None)
@@ -100,8 +105,9 @@ def list_candidates(clip: Clip) -> list[str]:
     return names
 
 
-def pick_simplest(shares: Mapping[str, Float[Tensor, "item"]]) -> tuple[str, str]:
-    """The first of some methods that is at most one standard error below the best, and why. ``shares`` are of
+def pick_simplest(shares: Mapping[str, Float[Tensor, "item"]], present: str | None = None) -> tuple[str, str]:
+    """The ``present`` method, else the first of some methods, that is at most one standard error below the
+    best, and why; if one that can add classes by name is right as often as it, that one. ``shares`` are of
     correct scores of each image; the error is that of the mean difference from the best.
     """
     best = max(shares, key=lambda name: float(shares[name].mean()))
@@ -110,9 +116,21 @@ def pick_simplest(shares: Mapping[str, Float[Tensor, "item"]]) -> tuple[str, str
         behind = shares[best] - shares[name]
         return bool(behind.mean() <= behind.std() / math.sqrt(len(behind)))
 
-    method = next(name for name in shares if is_as_good(name))
-    how = "the best" if method == best else f"the simplest within one standard error of the best, {best},"
-    return method, f"{how} on left-out training images"
+    good = [name for name in shares if is_as_good(name)]
+    if present is not None and present in good:
+        return present, f"the present method, within one standard error of the best, {best}," + LEFT_OUT
+    method, why = good[0], "the simplest within"
+    right = int(shares[method].sum())
+    if not _adds_names(method):
+        tied = [name for name in good if _adds_names(name) and int(shares[name].sum()) == right]
+        if tied:
+            method, why = tied[0], "open to more classes by name, and right as often as the simplest within"
+    how = "the best" if method == best else f"{why} one standard error of the best, {best},"
+    return method, how + LEFT_OUT
+
+
+def _adds_names(method: str) -> bool:
+    return method in METHODS and METHODS[method].open_vocabulary
 
 
 def assess(left_out: LeftOut, trial: Trial) -> tuple[TriedMethod, Float[Tensor, "tested"] | None]:

@@ -79,6 +79,21 @@ class LeftOutTest:
 
 
 @dataclass(frozen=True)
+class NameCost:
+    """What a class by its name alone does beside half of the other classes, on ``images`` that were left out.
+
+    Attributes:
+        threshold: What is taken from its score.
+        taken, found: The share of the images of other classes that become it, and of its own that do.
+    """
+
+    threshold: Number
+    taken: Share
+    found: Share
+    images: ImageCount
+
+
+@dataclass(frozen=True)
 class TrainingFacts:
     """What a bundle was fitted on and how.
 
@@ -91,7 +106,9 @@ class TrainingFacts:
             trained.
         chosen, candidates: Why the method was chosen, and what was tried; empty if the user named it.
         unlabelled, left_out: What images without labels were worth; the test on left-out images.
+        doubted_labels: How many labels look wrong, and took no part in the fit of the temperature.
         uncalibrated: Why the temperature could not be fitted.
+        named, name_cost: The classes by name alone, and what such a class takes and finds, if it is known.
         judged_labels, judge: How many labels were reviewed, and by which method if by another.
         environment: Software and machine.
         command: The command line, if it was fitted by one.
@@ -114,7 +131,10 @@ class TrainingFacts:
     candidates: tuple[TriedMethod, ...] = ()
     unlabelled: UnlabelledGain | None = None
     left_out: LeftOutTest | None = None
+    doubted_labels: ImageCount = 0
     uncalibrated: str = ""
+    named: tuple[str, ...] = ()
+    name_cost: NameCost | None = None
     judged_labels: ImageCount = 0
     judge: str = ""
     environment: Mapping[str, Any] = field(default_factory=dict)
@@ -135,10 +155,13 @@ class BundleScores:
         chance: Accuracy of guessing: 1 / classes.
         log_loss: In nats, with the bundle's temperature.
         calibration_error: Expected calibration error (fraction), with the bundle's temperature.
+        confidence: The mean probability of the predicted classes.
         confusions: The three most frequent: class, predicted class, number of images.
         per_class: Accuracy per class, for the classes that have images.
         refused: Share of the images that looks like none of the known classes; None if nothing is refused.
         let_through: Share of other images that does not.
+        twins, twins_right: Images that are near-duplicates of training images or of one group with them, and
+            how many of these are right: the split leaks.
     """
 
     data: str
@@ -158,6 +181,9 @@ class BundleScores:
     per_class: Mapping[str, Share]
     refused: Share | None = None
     let_through: Share | None = None
+    confidence: Share | None = None
+    twins: ImageCount = 0
+    twins_right: ImageCount = 0
 
     def __post_init__(self) -> None:
         if self.gained + self.lost > self.images:

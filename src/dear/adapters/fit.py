@@ -12,9 +12,9 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from dear.adapters.bundle import Bundle
-from dear.adapters.bundle_config import check_writable
+from dear.adapters.bundle_config import check_writable, read_config
 from dear.adapters.choose import Choice, choose_method
-from dear.adapters.facts import Epoch, UnlabelledGain
+from dear.adapters.facts import Epoch, NameCost, UnlabelledGain
 from dear.adapters.leftout import LeftOut, LeftOutScores
 from dear.adapters.predictor import Predictor
 from dear.adapters.prepare import (
@@ -22,6 +22,7 @@ from dear.adapters.prepare import (
     add_named,
     check_run,
     default_backbone,
+    names_of_bundle,
     prepare_data,
     read_data,
     resolve_backbone,
@@ -114,8 +115,8 @@ def fit(
         review: Look for wrong labels and for pictures that are there twice (`Bundle.review`).
         refuse: Share of images of the classes that may be refused as of none of them; 0 for no such answer.
         continue_from: Folder of an earlier bundle: images that it was made of are not encoded again, and its
-            backbone is the default. The bundle makes the predictions of a fit without it; on a CPU its
-            probabilities differ by less than 1e-5.
+            backbone and its names of folders or labels are the defaults. The bundle makes the predictions of
+            a fit with these and without it; on a CPU its probabilities differ by less than 1e-5.
         overwrite: Replace a bundle in ``out``.
         progress: Called with (step, done, of); if None, a terminal shows bars with the remaining time.
         verbose: Print `Bundle.verdict`. Notes on the data are UserWarnings, which filters of Python's own
@@ -135,6 +136,7 @@ def fit(
         if review:
             refuse_to_overwrite_labels(folder / REVIEW_CSV)
     model, pretrained = default_backbone(model, pretrained, continue_from)
+    present = None if continue_from is None else read_config(expanded(continue_from))["method"]
     method, train = method or AUTO, check_training(train or {})
     if method == AUTO and settings:
         raise SettingsError(
@@ -147,7 +149,8 @@ def fit(
     with ExitStack() as stack:
         report = progress if progress is not None else stack.enter_context(Steps())
         with held_notes():
-            source = add_named(read_data(data, dataset, shots).require_single_labels(), add_classes)
+            source = read_data(data, dataset, shots, names_of_bundle(continue_from)).require_single_labels()
+            source = add_named(source, add_classes)
             images = prepare_data(source, setup, shots, seed, calibrate, select)
             if unlabelled is not None:
                 require_taken(setup.method)
@@ -163,7 +166,11 @@ def fit(
             run = resolve_run(session, clip, images, setup, seed, **options)
         choice = None
         if method == AUTO:
-            choice = choose_method(session, run, unlabelled=images.unlabelled, progress=report)
+            choice = choose_method(
+                session, run, unlabelled=images.unlabelled, present=present, progress=report
+            )
+            if present not in (None, choice.method):
+                warn(f"{continue_from}: {choice.method}, {choice.reason}, takes the place of {present}")
             run = check_run(session, session.resolve_method(run, MethodSetup(choice.method)))
         trial = (choice and choice.trial) or train_adapter(session, run, folder, report)
         if images.unlabelled is not None:
@@ -177,7 +184,8 @@ def fit(
             bundle, scores = calibrate_fit(bundle, trial, images, left_out, calibrate)
             if refuse:
                 features, labels = left_out.frozen_features(), left_out.labels
-                bundle = replace(bundle, known=fit_outlier_model(features, labels, len(bundle.classes)))
+                known = fit_outlier_model(features, labels, len(bundle.classes), left_out.folds())
+                bundle = replace(bundle, known=known)
             if review:
                 reviewed = review_images(left_out, scores)
         except DearError as error:  # of a method in place of the fitted one, or because there are no images
@@ -249,6 +257,8 @@ def _report_steps(report: Progress, *, teacher: bool) -> OnStep:
 def make_bundle(trial: Trial, images: FitImages, name: BackboneName, choice: Choice | None) -> Bundle:
     """The bundle of a trained method, not yet calibrated or measured."""
     run, dataset = trial.run, images.dataset
+    cost, with_images = trial.method.describe_names(), {*dataset.train.labels.tolist()}
+    named = tuple(name for label, name in enumerate(dataset.classnames) if label not in with_images)
     return Bundle(
         method=run.setup.method,
         settings=run.settings.without_files(),
@@ -276,6 +286,8 @@ def make_bundle(trial: Trial, images: FitImages, name: BackboneName, choice: Cho
             teacher=None if run.teacher is None else teacher_facts(run.teacher),
             chosen="" if choice is None else choice.reason,
             candidates=() if choice is None else choice.candidates,
+            named=named,
+            name_cost=NameCost(**cost) if cost else None,
             environment=environment(),
         ),
         image_hashes=images.hashes,

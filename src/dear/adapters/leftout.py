@@ -1,9 +1,11 @@
 """Scores of training images by a method that was fitted without them. The choice of a method, the review of
 labels and the calibration of a bundle are made of them.
 
-A picture is left out with all its copies: an image that `--dataset.balance` repeats, files of the same bytes.
+A picture is left out with all its copies (an image that `--dataset.balance` repeats, files of the same bytes)
+and with all that are in a group with it, such as near-duplicates.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -16,7 +18,7 @@ from dear.backbone.precision import mixed
 from dear.curation.unlabelled import add_unlabelled
 from dear.data.dataset import Images, fingerprint
 from dear.data.fewshot import Subset, draw_few, items_by_class
-from dear.data.images.photos import distinct_pictures, picture_names
+from dear.data.images.photos import distinct_pictures, group_names, picture_names
 from dear.errors import SettingsError
 from dear.evaluation.resolve import MethodSetup, ResolvedRun
 from dear.evaluation.session import Session
@@ -69,16 +71,18 @@ class LeftOut:
         self.session, self.run, self.dataset, self.unlabelled = session, run, run.source, unlabelled
         seed, classes = run.seed, len(run.source.classnames)
         self.images: Images = draw_few(run.source, run.shots, seed, range(classes))[1]
-        names, labels = picture_names(self.images), self.images.labels.cpu()
+        names, labels = group_names(self.images), self.images.labels.cpu()
         numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
         self._number = torch.tensor([numbers[name] for name in names])
+        self.is_grouped = len(numbers) < len({*picture_names(self.images)})
         self._first = distinct_pictures(self.images)
         self.pictures = Subset(self.images, self._first)
         self.labels = labels[self._first]
         self.named_only = 1 - len(self.labels.unique()) / classes
-        several = [count for count in self.labels.bincount().tolist() if count > 1]
-        self._folds = min(FOLDS, int(median(several))) if several else 0  # so that all classes lose as much
         distinct = [names[item] for item in self._first.tolist()]
+        counts = Counter(label for label, _ in {*zip(self.labels.tolist(), distinct, strict=True)})
+        several = [count for count in counts.values() if count > 1]
+        self._folds = min(FOLDS, int(median(several))) if several else 0  # so that all classes lose as much
         self._fold_of = [
             draw_folds(self.labels, distinct, self._folds, f"{seed} {number}") for number in range(REPEATS)
         ]
@@ -142,25 +146,33 @@ class LeftOut:
         absent = absent or [torch.zeros(len(self.dataset.classnames)).bool()]
         has_copies = method.counts_copies and len(self._first) < len(self.images)
         is_closed = type(method).left_out_scores is not Method.left_out_scores
-        if is_closed and not has_copies:
+        if is_closed and not has_copies and not self.is_grouped:
             yield from self._closed_form(trial, absent)
             return
         if trial.pick is not None:  # it keeps what it is
             trial = Trial(self.session, trial.run)
             method = trial.method
         images = self._training_images(trial, one_view=one_view and not is_closed)
+        method.spares_known = True
         method.set_classes(self.dataset.classnames, self.dataset.templates)
         for without in absent:
             for left_out in rounds:
                 if declared.trains:
-                    seen = torch.isin(self._number, self._number[self._first[left_out]])
-                    rows = (~seen & ~without[self.images.labels.cpu()]).nonzero().flatten()
+                    rows = (~self._is_seen(left_out) & ~without[self.images.labels.cpu()]).nonzero().flatten()
                     few = _select(images, rows)
                     method.before_training(few)
-                    learn = getattr(method, "add_unlabelled", None)
-                    if self.unlabelled is not None and learn is not None:
-                        learn(few, self._read(trial, self.unlabelled))
+                    if self.unlabelled is not None and method.takes_unlabelled:
+                        method.add_unlabelled(few, self._read(trial, self.unlabelled))
                 yield without, left_out, _compute_scores(method, images, self._first[left_out])
+
+    def _is_seen(self, left_out: Bool[Tensor, "picture"]) -> Bool[Tensor, "item"]:
+        """Which images are of the groups of some pictures, copies of these among them."""
+        return torch.isin(self._number, self._number[self._first[left_out]])
+
+    def folds(self) -> list[tuple[Bool[Tensor, "picture"], Bool[Tensor, "picture"]]]:
+        """Pictures that are left out together, and those of other groups, where pictures are in groups."""
+        rounds = self.rounds() if self.is_grouped else []
+        return [(left_out, ~self._is_seen(left_out)[self._first]) for left_out in rounds]
 
     def _closed_form(self, trial: Trial, absent: Sequence[Bool[Tensor, "class"]]) -> Iterator[Part]:
         if trial.pick is None:
@@ -213,14 +225,15 @@ class LeftOut:
 def draw_folds(
     labels: Int[Tensor, "item"], names: Sequence[str], folds: int, seed: str
 ) -> Int[Tensor, "item"]:
-    """The fold of each item: those of a class are spread over the folds; an only one is in none (-1). It
-    depends on the ``names`` of the items alone, not on their order or that of classes.
+    """The fold of each item: those of a class are spread over the folds, items of the same of the ``names``
+    together; an only one is in none (-1). It depends on the names alone, not on their order or that of
+    classes.
     """
     fold_of, draws = torch.full_like(labels, -1), [int(fingerprint(seed, name), 16) for name in names]
     for items in items_by_class(labels):
-        in_order = sorted(items.tolist(), key=draws.__getitem__)
-        for place, item in enumerate(in_order if len(in_order) > 1 else ()):
-            fold_of[item] = (place + draws[in_order[0]]) % folds
+        places = {draw: place for place, draw in enumerate(sorted({draws[item] for item in items.tolist()}))}
+        for item in items.tolist() if len(places) > 1 else ():
+            fold_of[item] = (places[draws[item]] + min(places)) % folds
     return fold_of
 
 

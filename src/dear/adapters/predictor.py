@@ -18,11 +18,12 @@ from torch import Tensor
 
 from dear.adapters.bundle import Bundle, distinct
 from dear.adapters.results import ClassScore, Prediction, Suggestion, Unreadable
+from dear.adapters.wording import describe_names
 from dear.backbone.clip import Clip
 from dear.backbone.names import Precision
 from dear.backbone.precision import mixed, precision_for
 from dear.curation.outliers import Refusal
-from dear.curation.twins import choose_next, margins
+from dear.curation.twins import choose_all, margins
 from dear.data.images.photos import hashes_of, in_parallel, is_image, picture_of, require_unit, split_hashes
 from dear.data.images.transforms import ahead, eval_view, to_unit
 from dear.data.settings import DataSettings
@@ -155,9 +156,7 @@ class Predictor:
         return True
 
     def encode(self, images: Any) -> Float[Tensor, "*batch feature embed"]:
-        """Unit image features, in the order of ``features``. Raises DataError for an unreadable
-        image, BundleError if they are no numbers.
-        """
+        """Unit image features by ``features``. Raises DataError for an unreadable image, else BundleError."""
         return self.encode_all(images)[..., : len(self.features), :]
 
     @torch.no_grad()
@@ -248,8 +247,8 @@ class Predictor:
 
     @torch.no_grad()
     def suggest(self, images: Any, count: int = 50) -> list[Suggestion]:
-        """The images to label next, best first: those that it is least sure of, no two alike (`choose_next`),
-        and none that it was fitted on. Unreadable ones are skipped. Raises DataError if no image is left.
+        """The images to label next: those that it is least sure of, no two alike, then as many that look like
+        no class, by groups (`choose_all`); none of the fit, none unreadable. Raises DataError without any.
         """
         if count < 1:
             raise SettingsError(f"count is {count}: it must be at least 1.")
@@ -280,8 +279,8 @@ class Predictor:
         refusal = self.refusal(self.classes)
         unlike = torch.zeros_like(best) if refusal is None else refusal(everything[:, -1], best)
         return [
-            Suggestion(names[item], self.classes[best[item]], float(margin[item]), bool(unlike[item]))
-            for item in choose_next(probabilities, everything[:, 0], count).tolist()
+            Suggestion(names[item], self.classes[best[item]], float(margin[item]), group)
+            for item, group in choose_all(probabilities, everything[:, 0], unlike.bool(), count)
         ]
 
     def _read_ahead(
@@ -362,8 +361,7 @@ class Predictor:
         Raises DataError for an empty list or a duplicate name, SettingsError if the method cannot score
         classes that it was not trained on, LimitError for too many prompts.
         """
-        if isinstance(classes, str):
-            classes = (classes,)
+        classes = (classes,) if isinstance(classes, str) else classes
         names = self.classes if classes is None else tuple(classes)
         return self.cached_vocabulary(names) or self._encode_names(names)
 
@@ -381,6 +379,8 @@ class Predictor:
     def _encode_names(self, names: tuple[str, ...]) -> Vocabulary:
         """Encode classes, and cache them if the method scores with their text features alone."""
         distinct(names)
+        for line in describe_names(self.bundle.training.name_cost, names, self.classes):
+            warn(line)
         if not self.method.open_vocabulary:
             raise SettingsError(
                 f"this bundle's {self.method.name} cannot score classes that it was not trained on: omit "

@@ -2,7 +2,7 @@
 the settings. `fit` and `review_data` begin with it.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from dear.backbone.clip import Clip, fill
 from dear.backbone.names import BackboneName, backbone_or_default, warn_of_toy
 from dear.data.dataset import Dataset, Images, fingerprint
 from dear.data.fewshot import Subset, draw_few, uneven
-from dear.data.images.photos import image_hashes, picture_names
+from dear.data.images.photos import group_names, image_hashes
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.data.sources.listing import with_spaces
@@ -26,6 +26,7 @@ from dear.evaluation.protocols.few_shot import FewShot
 from dear.evaluation.resolve import MethodSetup, ResolvedRun, Select
 from dear.evaluation.session import Session
 from dear.evaluation.trial import check_prompts, find_longest_name
+from dear.methods.registry import method_class
 from dear.progress import Progress
 from dear.reading.files import expanded
 from dear.roles.discover import DISCOVER, discover_at_hand
@@ -54,15 +55,19 @@ class FitImages:
     unlabelled: Images | None = None
 
 
-def read_data(data: Any, settings: DataSettings | None, shots: int | None) -> Dataset:
+def read_data(
+    data: Any, settings: DataSettings | None, shots: int | None, names: Mapping[str, str] | None = None
+) -> Dataset:
     """Read the data set. Unreadable images are skipped, unless the settings say otherwise, and a split that
-    is made here leaves as many images to train on as there are shots.
+    is made here leaves as many images to train on as there are shots. ``names`` are as in `load_dataset`.
     """
     if shots is not None and shots < 1:
         raise SettingsError(f"shots is {shots}: it must be at least 1; omit it to use all images.")
     settings = (settings or DataSettings()).skip_broken()
     settings = replace(settings, least_train=max(settings.least_train, shots or 1))
-    dataset = (data if isinstance(data, Dataset) else load_dataset(data, settings)).require_names()
+    dataset = (
+        data if isinstance(data, Dataset) else load_dataset(data, settings, names=names)
+    ).require_names()
     distinct(dataset.classnames, dataset.name)
     if len(dataset.classnames) == 1:
         warn(f"{dataset.name}: it has a single class, so every image will be {dataset.classnames[0]!r}")
@@ -96,7 +101,9 @@ def prepare_data(
     picked = draw_few(dataset, of_each, seed)[0].indices if declared.trains else ()
     labels = dataset.train.labels[[*picked]].tolist()
     if shots is None and picked and (warning := uneven(labels, dataset.classnames)):
-        warn(f"{dataset.name}: {warning}")
+        repeats = method_class(setup.method).counts_copies and not dataset.balance
+        hint = ": --dataset.balance repeats the images of the smaller ones" if repeats else ""
+        warn(f"{dataset.name}: {warning}{hint}")
     trained_on = range(len(dataset.train)) if declared.unlabelled else picked
     calibration = calibration_images(dataset, trained_on, calibrate)
     trained = Subset(dataset.train, torch.tensor([*trained_on], dtype=torch.int64))
@@ -115,14 +122,14 @@ def prepare_data(
 
 def calibration_images(dataset: Dataset, picked: Collection[int], calibrate: bool | None) -> Images | None:
     """Images to calibrate on: validation images, else the unused training images that are no copies of those
-    used; None if that is not asked
+    used, nor in a group with them; None if that is not asked
     for, or without being asked if there are fewer than `FEWEST_TO_CALIBRATE`.
     """
     if calibrate is False:
         return None
     held_out = dataset.val
     if held_out is None or not len(held_out):
-        names = picture_names(dataset.train)
+        names = group_names(dataset.train)
         used = {names[item] for item in picked}
         unused = [item for item, name in enumerate(names) if name not in used]
         held_out = Subset(dataset.train, torch.tensor(unused)) if unused else None
@@ -143,6 +150,12 @@ def default_backbone(
     backbone = {} if folder is None else read_config(expanded(folder))["backbone"]
     given = model is not None or pretrained is not None
     return (model, pretrained) if given else (backbone.get("model"), backbone.get("pretrained"))
+
+
+def names_of_bundle(folder: Path | str | None) -> dict[str, str]:
+    """The names of the classes of the bundle in a folder by their folders or labels. Raises BundleError."""
+    config = {} if folder is None else read_config(expanded(folder))
+    return dict(zip(config.get("keys", ()), config.get("classes", ()), strict=False))
 
 
 def resolve_backbone(

@@ -61,13 +61,14 @@ class Unreadable:
 @dataclass(frozen=True)
 class Suggestion:
     """An image to label next: its file, else its number; its best class; the margin in probability between
-    that and the second; and whether it looks like none of the classes.
+    that and the second; and the number, from 1, of a group of images that are alike and of none of the
+    classes, maybe of a new one; 0 for an image of the classes.
     """
 
     image: str
     suggested: str
     margin: float
-    none_of_these: bool = False
+    new_class: int = 0
 
 
 @dataclass(frozen=True)
@@ -161,16 +162,17 @@ def _read_result(result: dict[str, Any]) -> Prediction | Unreadable:
 
 def write_suggestions(out: Path | str, suggestions: Iterable[Suggestion]) -> Path:
     """Write images to label as a CSV with a row for each: file, label (empty, to be filled in), suggested,
-    margin and none_of_these. `load_dataset` reads the rows that have a label. Raises SettingsError for
-    another suffix, OutputError.
+    margin, none_of_these and new_class (the number of a group of these). `load_dataset` reads the rows that
+    have a label. Raises SettingsError for another suffix, OutputError.
     """
     out = expanded(out)
     check_table(out, (".csv",))
     with output_file(out) as file, csv_rows(file) as rows:
-        rows.writerow(["file", LABELS[0], SUGGESTED, "margin", NONE])
-        for one in suggestions:
-            unlike, margin = "yes" if one.none_of_these else "", f"{one.margin:.4f}"
-            rows.writerow([csv_path(one.image, out), "", csv_text(one.suggested), margin, unlike])
+        rows.writerow(["file", LABELS[0], SUGGESTED, "margin", NONE, "new_class"])
+        for suggestion in suggestions:
+            new = ["yes", suggestion.new_class] if suggestion.new_class else ["", ""]
+            cells = csv_text(suggestion.suggested), f"{suggestion.margin:.4f}", *new
+            rows.writerow([csv_path(suggestion.image, out), "", *cells])
     return out
 
 

@@ -169,17 +169,23 @@ def _thumbnail(images: Images, index: int) -> str:
 
 
 def issues_csv(folder: Path, issues: Sequence[Issue]) -> bytes:
-    """The rows of review.csv in a folder: path, label, suggested, probability, other; then predicted, the
-    label as it was, and checked.
+    """The rows of review.csv in a folder, one for each image: path, label, suggested, probability, other, and
+    the reasons; then predicted, the label as it was, and checked.
     """
-    content, table = BytesIO(), folder / REVIEW_CSV
+    content, table, by_image = BytesIO(), folder / REVIEW_CSV, dict[str, list[Issue]]()
+    for issue in issues:
+        by_image.setdefault(issue.image, []).append(issue)
     with csv_rows(content) as rows:
-        rows.writerow(["path", "label", "suggested", "probability", "other", PREDICTED, CHECKED])
-        for issue in issues:
-            probability = "" if issue.probability is None else f"{issue.probability:.4f}"
-            label, other = csv_text(issue.label), csv_path(issue.other, table) if issue.other else ""
-            found = csv_text(issue.suggested), probability, other
-            rows.writerow([csv_path(issue.image, table), label, *found, label, ""])
+        rows.writerow(["path", "label", "suggested", "probability", "other", "reason", PREDICTED, CHECKED])
+        for image, reasons in by_image.items():
+            first, label = reasons[0], csv_text(reasons[0].label)
+            probability = "" if first.probability is None else f"{first.probability:.4f}"
+            other = next((csv_path(issue.other, table) for issue in reasons if issue.other), "")
+            reason = " and ".join(
+                dict.fromkeys("there twice" if issue.other else "label looks wrong" for issue in reasons)
+            )
+            found = csv_text(first.suggested), probability, other, reason
+            rows.writerow([csv_path(image, table), label, *found, label, ""])
     return content.getvalue()
 
 

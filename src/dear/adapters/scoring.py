@@ -19,9 +19,10 @@ from dear.adapters.facts import FEWEST_TO_CALIBRATE, BundleScores, LeftOutTest
 from dear.adapters.leftout import LeftOutScores
 from dear.adapters.predictor import Predictor
 from dear.backbone.names import warn_of_toy
+from dear.curation.wrong_labels import score_labels
 from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import Subset
-from dear.data.images.photos import image_hashes, split_hashes
+from dear.data.images.photos import group_names, image_hashes, split_hashes
 from dear.data.sources.folder import image_files
 from dear.data.sources.listing import FEW, plain_name, with_spaces, without_zeros
 from dear.errors import DataError, SettingsError, list_names, plural, warn
@@ -33,6 +34,9 @@ from dear.progress import Progress, silent
 from dear.training.cache import Cache
 
 COLDEST, HOTTEST, BISECTIONS = 1e-2, 1e2, 60  # of the temperature
+ENOUGH_LABELS, MOST_WRONG = 100, 0.25
+"""So many labels, of which up to this share are taken to be wrong, are calibrated on without those that look
+wrong: of a few, or of classes that are hardly told apart, right ones look so too."""
 
 
 def evaluate_bundle(
@@ -95,6 +99,11 @@ def evaluate_images(
     )
     predictor.require_finite(predictions.logits, predictions.decoupled)
     facts: dict[str, Any] = {"data": dataset.name, "split": split, "images": len(images)}
+    if split == "test" and len(dataset.train):
+        trained = {*group_names(dataset.train)}
+        twins = torch.tensor([name in trained for name in group_names(images)])
+        right = predictions.predicted.cpu() == predictions.labels
+        facts |= {"twins": int(twins.sum()), "twins_right": int((twins & right).sum())}
     if predictions.frozen is not None and (refusal := predictor.refusal(vocabulary.classes)) is not None:
         like = vocabulary.text
         refused = refusal(predictions.frozen.to(like), predictions.predicted.to(like.device))
@@ -178,6 +187,7 @@ def matched_classes(
 def calibrate_bundle(bundle: Bundle, trial: Trial, images: Images) -> Bundle:
     """The bundle with the best temperature for images that it was not fitted on."""
     precision, cache = trial.run.training.precision, trial.session.cache
+    trial.method.spares_known = True
     held_out = predict(trial.method, images, precision=precision, cache=cache)
     return _with_temperature(bundle, held_out.logits.float(), held_out.labels)
 
@@ -195,8 +205,18 @@ def calibrate_by_left_out(bundle: Bundle, left_out: LeftOutScores) -> Bundle:
 def _with_temperature(
     bundle: Bundle, logits: Float[Tensor, "item class"], labels: Int[Tensor, "item"]
 ) -> Bundle:
-    facts = replace(bundle.training, calibration_images=len(labels))
-    return replace(bundle, temperature=best_temperature(logits, labels), training=facts)
+    """The bundle with the best temperature for labels that do not look wrong: wrong ones, which a classifier
+    rightly contradicts, would make it too modest. All are used where they are fewer than
+    `ENOUGH_LABELS`, more than `MOST_WRONG` of them are taken to be wrong, or the classifier mostly is.
+    """
+    labels, with_images = labels.to(logits.device), labels.unique().to(logits.device)
+    of_images = score_labels(logits[:, with_images], torch.searchsorted(with_images, labels))
+    is_right = float((logits.argmax(dim=1) == labels).double().mean())
+    is_believed = len(labels) >= ENOUGH_LABELS and of_images.wrong_share <= MOST_WRONG and is_right > 1 / 2
+    is_used = ~of_images.looks_wrong if is_believed else torch.ones_like(of_images.looks_wrong)
+    temperature, images = best_temperature(logits[is_used], labels[is_used]), int(is_used.sum())
+    facts = replace(bundle.training, calibration_images=images, doubted_labels=len(labels) - images)
+    return replace(bundle, temperature=temperature, training=facts)
 
 
 def measure_left_out(bundle: Bundle, left_out: LeftOutScores) -> Bundle:

@@ -1,15 +1,19 @@
 """What the facts and the scores of a bundle mean, in sentences and tables. Light to import."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 
-from dear.adapters.facts import BundleScores, TrainingFacts, UnlabelledGain
-from dear.errors import plural, printable
+from dear.adapters.facts import BundleScores, NameCost, TrainingFacts, UnlabelledGain
+from dear.errors import list_names, plural, printable
 from dear.methods.registry import FIT_METHOD
 from dear.report.intervals import LEVEL, gain_interval, share_interval
 
 WEAK_CALIBRATION = 0.1
 """Calibration error from which it is said."""
+SELDOM = 0.75
+"""Share of left-out images that classes by name alone find, below which it is said that they may find half or
+fewer: beside half of the classes they find more than beside all (docs/use.md, "Other classes").
+"""
 
 
 def list_metrics(scores: BundleScores, decimals: int) -> dict[str, str]:
@@ -51,6 +55,12 @@ def describe_accuracy(scores: BundleScores) -> list[str]:
         lines.append(f"Better than zero-shot: {points}.")
     elif scores.gained or scores.lost:
         lines.insert(0, f"Not clearly better than zero-shot: {points}.")
+    if scores.twins:
+        others, right = images - scores.twins, right - scores.twins_right
+        low, high = share_interval(right, others) if others else (0.0, 1.0)
+        apart = f"{right} of the {others} others ({level}: {low:.1%} to {high:.1%})"
+        known = f"{scores.twins} of these images are near-duplicates of training images, or of their group"
+        lines.insert(0, f"The split leaks: {known}; {scores.twins_right} of them are right, {apart}.")
     if low <= chance:
         lines.insert(0, "Not clearly better than chance.")
     return lines
@@ -71,7 +81,11 @@ def verdict(scores: BundleScores) -> list[str]:
             line += f"; of the other images {scores.let_through:.1%} look like one of them"
         lines.append(f"{line}.")
     if (error := scores.calibration_error) > WEAK_CALIBRATION:
-        lines.append(f"Probabilities are off by {100 * error:.1f} points on average.")
+        line = f"Probabilities are off by {100 * error:.1f} points on average"
+        if scores.confidence is not None:
+            side = "too modest" if scores.confidence < scores.accuracy else "too sure"
+            line += f", {side}: they say {scores.confidence:.1%}, and {scores.accuracy:.1%} are right"
+        lines.append(f"{line}.")
     return lines
 
 
@@ -94,6 +108,9 @@ def describe_fit(method: str, facts: TrainingFacts) -> list[str]:
         share = f"{test.right} of {plural(test.images, 'training image')} right"
         interval = f"({LEVEL:.0%}: {low:.1%} to {high:.1%})"
         lines.append(f"Left out in turn, {share} {interval}, log-loss {test.log_loss:.2f}.")
+    if facts.doubted_labels:
+        labels = plural(facts.doubted_labels, "label")
+        lines.append(f"Probabilities are calibrated without {labels} that may be wrong.")
     if facts.uncalibrated:
         lines.append(f"Probabilities are not calibrated: {facts.uncalibrated}.")
     return [printable(line) for line in lines]
@@ -112,3 +129,18 @@ def describe_unlabelled(gain: UnlabelledGain) -> str:
     if not gain.weight:
         return f"{images} not used, for they gain nothing: {share}."
     return f"{images} used, at a weight of {gain.weight:g}: {share}."
+
+
+def describe_names(cost: NameCost | None, classes: Sequence[str], known: Sequence[str]) -> list[str]:
+    """What the classes find that are not ``known`` by images, and what they take from others, in a line."""
+    names = [name for name in classes if name not in {*known}]
+    if cost is None or not 0 < len(names) < len(classes):
+        return []
+    verb = "is known by its name alone" if len(names) == 1 else "are known by their names alone"
+    line = f"{printable(list_names(names, 3))} {verb}"
+    if not cost.images:
+        return [f"{line}: too few images to measure what that finds."]
+    outcome = f"it finds {cost.found:.1%} of its images and takes {cost.taken:.1%} of the others'"
+    tried = "Tried on left-out training images, each class by its name beside half of the others"
+    warning = " In use it may find half or fewer: give it images." if cost.found < SELDOM else ""
+    return [f"{line}. {tried}: {outcome}.{warning}"]

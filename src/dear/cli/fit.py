@@ -56,7 +56,8 @@ def command(
             review.csv in the folder.
         refuse: Share of images of the classes that may be refused as none of these. 0 refuses nothing.
         continue_: Folder of an earlier bundle: images that it was made of are not encoded again, and its
-            backbone is the default. The bundle makes the predictions of a fit without it.
+            backbone and its names of folders or labels are the defaults. The bundle makes the predictions of
+            a fit with these and without it.
         overwrite: Replace the bundle in the folder.
         train: Settings of training; by default as published for the method.
         select: Keep the last epoch, or the best one on validation images.

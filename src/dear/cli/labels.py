@@ -59,17 +59,17 @@ def command_suggest(
     out: Path = Path("next.csv"),
     options: Flat[BundleOptions] = BundleOptions(),
 ) -> dict[str, Any]:
-    """Suggest images to label next: those that the classifier is least sure of, no two alike.
+    """Suggest images to label next: those that the classifier is least sure of, no two alike; then as many
+    that look like none of its classes, maybe of a new one, grouped by likeness.
 
     The CSV has a row for each, with an empty label beside the suggested class. Fill in labels and give it to
     fit after the first data: `dear fit photos/ next.csv --out my-classifier`. Rows without a label are left
-    out. Images that the classifier was fitted on are not suggested; those that look like none of its classes
-    are marked.
+    out. Images that the classifier was fitted on are not suggested.
 
     Args:
         bundle: Folder of the bundle, or OWNER/NAME on the hub.
         images: Folder of images.
-        count: How many to suggest.
+        count: How many to suggest of each kind.
         out: CSV file to write.
     """
     check_table(out, (".csv",))
@@ -80,14 +80,22 @@ def command_suggest(
 def render_suggest(result: dict[str, Any], console: PrintableConsole) -> None:
     """Show the first ones, and what to do with the file."""
     out, suggestions = result["out"], result["suggestions"]
-    more = len(suggestions) - SHOWN
+    of_classes = [suggestion for suggestion in suggestions if not suggestion.new_class]
+    new = [suggestion for suggestion in suggestions if suggestion.new_class]
+    for title, listed in (("of your classes:", of_classes), ("maybe of a new class, alike by groups:", new)):
+        if listed:
+            more = len(listed) - SHOWN
+            console.say(
+                title,
+                "margin  suggested                 image",
+                *(
+                    f"{suggestion.margin:6.1%}  {suggestion.suggested:24}  {suggestion.image}"
+                    + (f"  (group {suggestion.new_class})" if suggestion.new_class else "")
+                    for suggestion in listed[:SHOWN]
+                ),
+                *([f"... and {more} more"] if more > 0 else []),
+            )
     console.say(
-        "margin  suggested                 image",
-        *(
-            f"{one.margin:6.1%}  {one.suggested:24}  {one.image}{'  (none of these?)' * one.none_of_these}"
-            for one in suggestions[:SHOWN]
-        ),
-        *([f"... and {more} more"] if more > 0 else []),
         f"{plural(len(suggestions), 'image')} to label: {out}",
         f"next: fill in its column label, then dear fit DATA {quote(str(out))} --out DIR",
         "with the options of the first fit",

@@ -150,10 +150,14 @@ class Refusal(nn.Module):
 
 
 def fit_outlier_model(
-    features: Float[Tensor, "item embed"], labels: Int[Tensor, "item"], classes: int
+    features: Float[Tensor, "item embed"],
+    labels: Int[Tensor, "item"],
+    classes: int,
+    folds: Sequence[tuple[Bool[Tensor, "item"], Bool[Tensor, "item"]]] = (),
 ) -> OutlierModel | None:
     """From the unit image features of training images. None unless two classes have two images each: of a
-    single image nothing can be left out.
+    single image nothing can be left out. Where images are in groups, ``folds`` are left out together, each
+    with the images that remain; else one image at a time.
     """
     known = torch.bincount(labels, minlength=classes) >= LEAST_IMAGES
     used = known[labels]
@@ -163,7 +167,14 @@ def fit_outlier_model(
     points = features.double()[used].unsqueeze(1)
     fitted = Gaussians(points, column, int(known.sum()))
     every = torch.ones(1, len(fitted.means), dtype=torch.bool, device=labels.device)
-    largest = bayes_factors(fitted.left_out(every), 0, SPREAD).amax(dim=1).sort().values
+    if folds:
+        parts = [_evidence_without(points, column, left_out[used], rest[used]) for left_out, rest in folds]
+        largest = torch.cat(parts).sort().values
+        if not len(largest):
+            return None
+    else:
+        largest = bayes_factors(fitted.left_out(every), 0, SPREAD).amax(dim=1).sort().values
+    images = torch.tensor(len(largest), device=labels.device)
     if len(largest) > QUANTILES:
         largest = largest.quantile(torch.linspace(0, 1, QUANTILES).to(largest))
     centre = fitted.means.mean(dim=0)
@@ -174,5 +185,21 @@ def fit_outlier_model(
         fitted.whitening.float(),
         fitted.freedom.float(),
         largest.float(),
-        used.sum(),
+        images,
     )
+
+
+def _evidence_without(
+    points: Float[Tensor, "item 1 embed"],
+    columns: Int[Tensor, "item"],
+    left_out: Bool[Tensor, "item"],
+    rest: Bool[Tensor, "item"],
+) -> Float[Tensor, "left_out"]:
+    """The largest evidence of images of classes that are among the ``rest``, fitted to these alone."""
+    present, targets = columns[rest].unique(return_inverse=True)
+    scored = points[left_out & torch.isin(columns, present), 0]
+    if len(present) < 2 or len(present) == len(targets) or not len(scored):
+        return points.new_zeros(0)
+    fitted = Gaussians(points[rest], targets, len(present))
+    every = torch.ones(1, len(present), dtype=torch.bool, device=columns.device)
+    return bayes_factors(fitted.distances(scored, every), 0, SPREAD).amax(dim=1)

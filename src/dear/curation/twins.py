@@ -3,19 +3,20 @@ images to label next, no two alike.
 """
 
 from collections.abc import Callable
+from itertools import chain
 
 import torch
-from jaxtyping import Float, Int, UInt8
+from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
-from torch.nn.functional import interpolate, normalize
+
+from dear.data.image_check import SAME, thumbnail
 
 ALIKE = 0.75
 """Cosine of image features from which the nearest picture is looked at. Photographs of lite that were resized
 to 60% have at least 0.78."""
-SAME, SIDE = 0.97, 16
-"""Correlation of thumbnails, of as many gray pixels a side, from which two pictures are the same: drawings
-and photographs that were saved again, resized or brightened have at least 0.986, others at most 0.92."""
 AT_ONCE = 1024
+LOOSE, ROUNDING = 0.2, 1e-6
+"""The share of nearest neighbors that may be too far from each other for a group of a new class."""
 
 MEASURED = 2000
 """Images, spread evenly, that say how near to each other images are."""
@@ -41,13 +42,6 @@ def find_twins(
     return [pair for pair in sorted(pairs) if float(thumbnails[pair[0]] @ thumbnails[pair[1]]) >= SAME]
 
 
-def thumbnail(picture: UInt8[Tensor, "3 height width"]) -> Float[Tensor, "pixel"]:
-    """Gray pixels with mean 0 and length 1, so that products are correlations."""
-    gray = picture.double().mean(dim=0)[None, None]
-    small = interpolate(gray, (SIDE, SIDE), mode="bilinear", antialias=True).flatten()
-    return normalize(small - small.mean(), dim=0)
-
-
 def choose_next(
     probabilities: Float[Tensor, "item class"], features: Float[Tensor, "item embed"], count: int
 ) -> Int[Tensor, "pick"]:
@@ -64,15 +58,41 @@ def choose_next(
     return torch.tensor([*picked, *alike][:count], dtype=torch.long)
 
 
+def choose_all(
+    probabilities: Float[Tensor, "item class"],
+    features: Float[Tensor, "item embed"],
+    unlike: Bool[Tensor, "item"],
+    count: int,
+) -> list[tuple[int, int]]:
+    """`choose_next` among the images of the classes, each with 0, then as many of those ``unlike`` them, by
+    groups that are alike, the largest first, with the number of the group from 1.
+    """
+    of_classes, others = (~unlike).nonzero().flatten(), unlike.nonzero().flatten()
+    picked: list[tuple[int, int]] = []
+    if len(of_classes):
+        chosen = choose_next(probabilities[of_classes], features[of_classes], count)
+        picked = [(int(item), 0) for item in of_classes[chosen]]
+    groups, limit = list[list[int]](), find_limit(features, LOOSE) - ROUNDING
+    for item in others.tolist():
+        near = [group for group in groups if float((features[group] @ features[item]).max()) > limit]
+        groups = [group for group in groups if group not in near] + [[*chain(*near), item]]
+    ranked = sorted(groups, key=lambda group: (-len(group), min(group)))
+    new = [(item, number) for number, group in enumerate(ranked, start=1) for item in sorted(group)]
+    return picked + new[:count]
+
+
 def margins(probabilities: Float[Tensor, "item class"]) -> Float[Tensor, "item"]:
     """How much likelier the best class is than the second."""
     best = probabilities.topk(min(2, probabilities.shape[1]), dim=1).values
     return best[:, 0] - best[:, -1]
 
 
-def find_limit(features: Float[Tensor, "item embed"]) -> float:
-    """The cosine beyond which two images are alike: the median of those of images and the one nearest."""
+def find_limit(features: Float[Tensor, "item embed"], share: float = 0.5) -> float:
+    """The cosine beyond which two images are alike: by default the median of those of images and the one
+    nearest, else that below which a share of these is.
+    """
     items = torch.arange(0, len(features), max(1, len(features) // MEASURED))
     cosines = features[items] @ features.T
     cosines[torch.arange(len(items)), items] = -1
-    return float(cosines.max(dim=1).values.median())
+    nearest = cosines.max(dim=1).values.sort().values
+    return float(nearest[int(share * (len(nearest) - 1))])

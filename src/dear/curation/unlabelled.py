@@ -38,21 +38,20 @@ def read_unlabelled(images: Any, dataset: Dataset, settings: DataSettings) -> Im
 
 def require_taken(method: str) -> None:
     """Raise SettingsError for a method that learns from labelled images alone."""
-    if not hasattr(method_class(method), "add_unlabelled"):
+    if not method_class(method).takes_unlabelled:
         raise SettingsError(f"{method} learns from labelled images alone: only {FIT_METHOD} takes others.")
 
 
 def add_unlabelled(trial: Trial, others: Images) -> dict[str, Any]:
     """Let the method of a trial, which is trained, learn from other images too, if images that are left out
-    gain by it; what a bundle says of that. Nothing happens if the method cannot (`DearPlus.add_unlabelled`).
+    gain by it; what a bundle says of that. Nothing happens if the method cannot (`Method.takes_unlabelled`).
     """
     dataset, run, method = trial.source, trial.run, trial.method
-    learn = getattr(method, "add_unlabelled", None)
-    if learn is None:
+    if not method.takes_unlabelled:
         return {"images": len(others)}
     picked = draw_few(dataset, run.shots, run.seed, range(len(dataset.classnames)))[1]
     labelled, unlabelled = (
         training_images(method, images, run.training, run.seed, trial.session.cache)
         for images in (picked, others)
     )
-    return {"images": len(others), **learn(labelled, unlabelled)}
+    return {"images": len(others), **method.add_unlabelled(labelled, unlabelled)}

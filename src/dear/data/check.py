@@ -7,13 +7,23 @@ from pathlib import Path
 
 from dear.backbone.prompts import ClipReader, describe_cut_prompts
 from dear.data.fewshot import uneven
-from dear.data.image_check import broken_images, contradictions, duplicate_warnings, same_images
+from dear.data.image_check import (
+    check_images,
+    contradictions,
+    describe_leak,
+    duplicate_warnings,
+    group_images,
+    keep_groups,
+    same_images,
+)
 from dear.data.loading import read_listing
 from dear.data.settings import DataSettings
 from dear.data.sources.benchmarks import benchmarks, published_names
 from dear.data.sources.listing import (
     Listing,
+    as_fault,
     collected_faults,
+    describe_misuse,
     fault,
     named_only,
     single_class,
@@ -93,13 +103,18 @@ def check_dataset(
         if listing.unnamed:
             fault(DataError(listing.unnamed))
         missing = [path for path in listing.paths if file_size(listing.folder / path) is None]
-        broken = broken_images(listing, settings.threads, progress) if decode else None
+        broken, thumbnails = check_images(listing, settings.threads, progress) if decode else (None, {})
+        groups = dict[str, str]()
+        with as_fault():
+            groups = group_images(listing, settings, thumbnails)
+        listing = keep_groups(listing, settings, groups)
         duplicates = same_images(listing, settings) if decode else None
         for line in contradictions(listing, duplicates or []):
             fault(DataError(f"one picture, several labels: {line}. Leave one copy, or give all one label."))
     benchmark = benchmarks()[listing.name] if listing.benchmark else None
     other_names = _compare_names(listing)
     warnings = [*_class_warnings(listing), *duplicate_warnings(listing, duplicates or [])]
+    warnings += [*describe_leak(listing, groups), *describe_misuse(listing)]
     return Check(
         name=listing.name,
         folder=str(listing.folder),

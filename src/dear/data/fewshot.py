@@ -181,8 +181,7 @@ def uneven(labels: Sequence[int], classnames: Sequence[str]) -> str | None:
         return None
     return (
         f"the classes are uneven, from {fewest_images} ({classnames[small]}) to {most_images} images "
-        f"({classnames[large]}): "
-        "limit them with --shots, or repeat the images of the smaller ones with --dataset.balance"
+        f"({classnames[large]})"
     )
 
 

@@ -1,12 +1,16 @@
-"""Find the images of a data set that cannot be read, or have the same content."""
+"""Find the images of a data set that cannot be read, have the same content, or belong together."""
 
 import os
+import re
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from itertools import chain
 
 import torch
+from jaxtyping import Float, UInt8
+from torch import Tensor
+from torch.nn.functional import interpolate, normalize
 
 from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import Subset, leave_subsets
@@ -14,37 +18,123 @@ from dear.data.images.decode import decode
 from dear.data.images.hashes import hash_files
 from dear.data.images.photos import LoadedImages, image_hashes, in_parallel
 from dear.data.settings import DataSettings
-from dear.data.sources.listing import FEW, Listing
-from dear.errors import DataError, plural, warn
+from dear.data.sources.listing import FEW, Listing, SplitNote
+from dear.data.sources.splits import make_split
+from dear.errors import DataError, list_names, plural, warn
 from dear.reading.files import file_size
 
 CHUNK = 256  # images between two calls of `progress`
+SAME, SIDE = 0.97, 16
+"""Correlation of thumbnails, of as many gray pixels a side, from which two pictures are the same: drawings
+and photographs that were saved again, resized or brightened have at least 0.986, others at most 0.92."""
+NO_GROUP = "none"
+"""The setting with which near-duplicates are parted."""
+AT_ONCE, MOST_COMPARED = 1024, 50_000
+"""Images that are compared with all others at a time; with more, near-duplicates are not looked for."""
+
+Thumbnail = Float[Tensor, "pixel"]
 
 
-def broken_images(
+def check_images(
     listing: Listing, threads: int, progress: Callable[[int, int], None] = lambda _done, _all: None
-) -> dict[str, str]:
-    """The images that are missing, empty or cannot be decoded: path and reason, in the listing's order. A
-    reason names the path, not the folder, whose name may be long: all images may be broken.
+) -> tuple[dict[str, str], dict[str, Thumbnail]]:
+    """The images that are missing, empty or cannot be decoded: path and reason, in the listing's order; and
+    the thumbnails of the others. A reason names the path, not the folder, whose name may be long: all images
+    may be broken.
     """
 
-    def find_fault(path: str) -> str | None:
+    def read(path: str) -> str | Thumbnail:
         file = listing.folder / path
         if not os.path.isfile(file):  # unlike Path.is_file, also false for a name that no file can have
             return f"the image {path} does not exist"
         try:
-            decode(file, coarse=True)
+            return thumbnail(decode(file, coarse=True))
         except DataError as error:
             return str(error).replace(str(file), path)
-        return None
 
-    paths, reasons = listing.paths, dict[str, str]()
+    paths, reasons, thumbnails = listing.paths, dict[str, str](), dict[str, Thumbnail]()
     for start in range(0, len(paths), CHUNK):
         chunk = paths[start : start + CHUNK]
-        faults = in_parallel(find_fault, chunk, threads)
-        reasons |= {path: fault for path, fault in zip(chunk, faults, strict=True) if fault}
+        for path, outcome in zip(chunk, in_parallel(read, chunk, threads), strict=True):
+            if isinstance(outcome, str):
+                reasons[path] = outcome
+            else:
+                thumbnails[path] = outcome
         progress(min(start + CHUNK, len(paths)), len(paths))
-    return reasons
+    return reasons, thumbnails
+
+
+def thumbnail(picture: UInt8[Tensor, "3 height width"]) -> Thumbnail:
+    """Gray pixels with mean 0 and length 1, so that products are correlations."""
+    gray = picture.double().mean(dim=0)[None, None]
+    small = interpolate(gray, (SIDE, SIDE), mode="bilinear", antialias=True).flatten()
+    return normalize(small - small.mean(), dim=0)
+
+
+def group_images(
+    listing: Listing, settings: DataSettings, thumbnails: Mapping[str, Thumbnail]
+) -> dict[str, str]:
+    """The group of each image that is in one with others, by path: near-duplicates, and those of the same
+    group by `DataSettings.group`. Raises DataError for a group that is neither a column nor a match.
+    """
+    of_path, paths = dict(listing.groups), listing.paths
+    if settings.group not in (None, NO_GROUP) and not of_path:
+        pattern = re.compile(settings.group or "")
+        matches = {path: pattern.search(path) for path in paths}
+        of_path = {path: match[match.re.groups and 1] or "" for path, match in matches.items() if match}
+        if not any(of_path.values()):
+            raise DataError(
+                f"{listing.name}: group {settings.group!r} is no column of its table, and matches no path, "
+                f"such as {paths[0]}."
+                if paths
+                else f"{listing.name} has no images to group."
+            )
+    leaders = {path: path for path in paths}
+
+    def leader(path: str) -> str:
+        while leaders[path] != path:
+            leaders[path] = leaders[leaders[path]]
+            path = leaders[path]
+        return path
+
+    first = dict[str, str]()
+    pairs = [(path, first.setdefault(group, path)) for path, group in of_path.items() if group]
+    if settings.group != NO_GROUP and len(thumbnails) <= MOST_COMPARED:
+        known = [path for path in paths if path in thumbnails]
+        pixels = torch.stack([thumbnails[path] for path in known]).float() if known else torch.zeros(0, 1)
+        for rows in torch.arange(len(known)).split(AT_ONCE):
+            alike = (pixels[rows] @ pixels.T >= SAME).nonzero()
+            pairs += [(known[int(rows[row])], known[other]) for row, other in alike.tolist()]
+    for path, other in pairs:
+        one, two = leader(path), leader(other)
+        leaders[max(one, two)] = min(one, two)
+    of_path = {path: leader(path) for path in paths}
+    sizes = Counter(of_path.values())
+    return {path: group for path, group in of_path.items() if sizes[group] > 1}
+
+
+def keep_groups(listing: Listing, settings: DataSettings, groups: Mapping[str, str]) -> Listing:
+    """The listing with each group on one side of a split that was made here."""
+    if not groups or not listing.is_split_here:
+        return listing
+    rows = [row for part in listing.splits.values() for row in part]
+    split = make_split(rows, settings, listing.keys, listing.name, groups, listing.ranked_as)
+    told = f"{len(groups)} images are in {plural(len({*groups.values()}), 'group')}"
+    notes = [note for note in listing.notes if not isinstance(note, SplitNote)]
+    notes += [f"{told} of near-duplicates or by --dataset.group, each kept on one side of the split"]
+    return replace(listing, splits=split.splits, notes=(*notes, *split.notes))
+
+
+def describe_leak(listing: Listing, groups: Mapping[str, str]) -> list[str]:
+    """A warning of test images that are near-duplicates of training images, or of one group with them."""
+    trained = {groups.get(row.path) for row in listing.splits.get("train", ())} - {None}
+    tested = listing.splits.get("test", ())
+    if not (twins := [row.path for row in tested if groups.get(row.path) in trained]):
+        return []
+    return [
+        f"the split leaks: {len(twins)} of {plural(len(tested), 'test image')} are near-duplicates of "
+        f"training images, or of one group with them: {list_names(twins, FEW)}"
+    ]
 
 
 def same_images(listing: Listing, settings: DataSettings) -> list[list[str]]:

@@ -12,9 +12,19 @@ import torch
 
 from dear.data.dataset import Dataset, Images, assemble
 from dear.data.fewshot import Subset
-from dear.data.image_check import broken_images, contradictions, duplicate_warnings, group_same
+from dear.data.image_check import (
+    Thumbnail,
+    check_images,
+    contradictions,
+    describe_leak,
+    duplicate_warnings,
+    group_images,
+    group_same,
+    keep_groups,
+    thumbnail,
+)
 from dear.data.images.hashes import hash_files
-from dear.data.images.photos import HeldImages, PhotoImages, place_of
+from dear.data.images.photos import HeldImages, LoadedImages, PhotoImages, place_of
 from dear.data.names import FILES, missing_error, path_of
 from dear.data.settings import DataSettings
 from dear.data.sources import archive, huggingface, table
@@ -25,6 +35,7 @@ from dear.data.sources.listing import (
     FEW,
     Listing,
     Row,
+    describe_misuse,
     join_listings,
     named_only,
     require_apart,
@@ -151,14 +162,22 @@ def photographs(listing: Listing, settings: DataSettings, read: ReadImage | None
     Raises DataError for missing or empty files; with broken "skip", for a class that has no image left to
     train or test on.
     """
-    if settings.broken == "skip" and read is None:
-        listing = _without_broken(listing, settings)
-    listing = replace(listing, notes=(*listing.notes, *named_only(listing)))
+    is_skipping, thumbnails = settings.broken == "skip" and read is None, dict[str, Thumbnail]()
+    if read is None and (is_skipping or listing.is_split_here):
+        broken, thumbnails = check_images(listing, settings.threads)
+        listing = _without_broken(listing, broken) if is_skipping else listing
+    elif read is not None and listing.is_split_here:
+        every = HeldImages([(path, 0) for path in listing.paths], read, settings.short_side, settings.threads)
+        shown = every.load(torch.arange(len(every)), lambda picture, _: thumbnail(picture))
+        thumbnails = dict(zip(listing.paths, shown, strict=True))
+    groups = group_images(listing, settings, thumbnails)
+    listing = keep_groups(listing, settings, groups)
+    listing = replace(listing, notes=(*listing.notes, *named_only(listing), *describe_misuse(listing)))
     for note in listing.notes:
         warn(f"{listing.name}: {note}")
     if len(listing.keys) == 1:
         warn(f"{listing.name}: {single_class(listing)}")
-    photos, hashes = dict[str, Images](), list[tuple[str, bytes]]()
+    photos, hashes = dict[str, LoadedImages](), list[tuple[str, bytes]]()
     # The files of benchmarks are known by their names and sizes: ImageNet has 140 GB to train on.
     hasher = None if listing.benchmark else partial(_hash_files, settings)
     for part, rows in listing.splits.items():
@@ -170,7 +189,9 @@ def photographs(listing: Listing, settings: DataSettings, read: ReadImage | None
         else:
             held = photos[part] = HeldImages(rows, read, short_side, settings.threads)
             hashes += zip((place_of(row.path) for row in rows), held.hashes, strict=True)
-    groups, contradiction = group_same(hashes), ""
+    for part, rows in listing.splits.items():
+        photos[part].groups = [groups.get(row.path, "") for row in rows]
+    leaks, copies, contradiction = describe_leak(listing, groups), group_same(hashes), ""
     if read is not None:  # they are called by their indices
         listing = replace(
             listing,
@@ -179,9 +200,9 @@ def photographs(listing: Listing, settings: DataSettings, read: ReadImage | None
                 for part, rows in listing.splits.items()
             },
         )
-    for repeated in duplicate_warnings(listing, groups):
+    for repeated in [*duplicate_warnings(listing, copies), *leaks]:
         warn(f"{listing.name}: {repeated}")
-    if lines := contradictions(listing, groups):
+    if lines := contradictions(listing, copies):
         has = "has" if len(lines) == 1 else "have"
         contradiction = (
             f"{plural(len(lines), 'picture')} {has} several labels: {list_names(lines, FEW)}. Leave one "
@@ -300,11 +321,12 @@ def _find_tables(folder: Path, settings: DataSettings) -> tuple[dict[str, Path],
         return {"": files[0]}, []
     may_be_classes = len(folders) > 1 or any(subfolders(folder / name) for name in folders)
     lists = table.lists_files if may_be_classes else table.lists_images
-    tables, left_out = [*filter(lists, files)], [file.name for file in files if table.lists_images(file)]
+    tables = [file for file in files if lists(file, settings)]
+    left_out = [file.name for file in files if table.lists_images(file, settings)]
     if not tables and settings.layout == "auto":
         tables_by_split, unlabelled = dict[str, Path](), list[str]()
         for split, part in names_of_splits(folders, folder).items():
-            inside = [*filter(table.lists_files, _table_files(folder / part))]
+            inside = [file for file in _table_files(folder / part) if table.lists_files(file, settings)]
             if len(inside) == 1:
                 tables_by_split[split] = inside[0]
             elif subfolders(folder / part):
@@ -334,11 +356,11 @@ def _table_files(folder: Path) -> list[Path]:
     ]  # fmt: skip
 
 
-def _without_broken(listing: Listing, settings: DataSettings) -> Listing:
-    broken = broken_images(listing, settings.threads)
+def _without_broken(listing: Listing, broken: Mapping[str, str]) -> Listing:
     if not broken:
         return listing
-    splits, faults = dict[str, tuple[Row, ...]](), list_names(broken.values(), FEW)
+    splits = dict[str, tuple[Row, ...]]()
+    faults = list_names((reason.rstrip(".") for reason in broken.values()), FEW)
     for part, rows in listing.splits.items():
         splits[part] = tuple(row for row in rows if row.path not in broken)
         lost = {row.label for row in rows} - {row.label for row in splits[part]}

@@ -1,6 +1,7 @@
 """Settings of data sets. Cheap to import: commands can show them without loading torch."""
 
 import os
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from string import Formatter
@@ -32,10 +33,14 @@ class DataSettings:
             which are averaged, are separated by | or given as a text file, one per line.
         classnames: File of class names: a JSON list or mapping, a CSV (folder,name) or CoOp's classnames.txt.
         label: Column of the classes, for a Hugging Face data set with several.
+        columns: Columns of a table or a data frame with other names, as path=Image,label=Species.
         split_seed: Seed of the split made for a data set that has none.
         test_share: Share of each class used for testing in that split, for images without any split: 0 for
             none, which `dear fit` trains on all of, 1 for all, where nothing is trained on. By default 0.3,
             in `dear eval` 1 and in `dear review` 0.
+        group: What belongs together and is never parted by a split made here, nor by what is left out: a
+            column of a table, or a regular expression whose match in a file's path is the group, as
+            clip_[0-9]+; beside it near-duplicates. none parts these too.
         least_train: Images that this split leaves of each class to train on, though fewer remain to test on;
             `dear fit` sees to it that there are as many as shots.
         layout: What the folders in a folder of images are: classes, or domains (art_painting, photo) with
@@ -58,8 +63,10 @@ class DataSettings:
     template: str | None = None
     classnames: Path | None = None
     label: str | None = None
+    columns: str | None = None
     split_seed: int = 1
     test_share: float | None = None
+    group: str | None = None
     least_train: int = 1
     layout: Layout = "auto"
     sampling: Sampling = "dear"
@@ -73,12 +80,28 @@ class DataSettings:
     def __post_init__(self) -> None:
         if self.test_share is not None and not 0 <= self.test_share <= 1:
             raise SettingsError(f"test_share is {self.test_share}: it must be from 0 to 1.")
+        try:
+            re.compile(self.group or "")
+        except re.error as error:
+            raise SettingsError(
+                f"group {self.group!r} is neither a column nor a pattern: {error}."
+            ) from error
+        self.named_columns  # noqa: B018 (refuses wrong ones)
         if self.least_train < 1:
             raise SettingsError(f"least_train is {self.least_train}: it must be at least 1.")
         if self.short_side is not None and self.short_side < 1:
             raise SettingsError(f"short_side is {self.short_side}: it must be at least 1.")
         if not 0 <= self.workers <= MOST_THREADS:
             raise SettingsError(f"workers is {self.workers}: it must be from 0 to {MOST_THREADS}.")
+
+    @property
+    def named_columns(self) -> dict[str, str]:
+        """The column for each of path, label and split that the user names. Raises SettingsError."""
+        pairs = [part.partition("=") for part in (self.columns or "").split(",") if part.strip()]
+        named = {kind.strip(): name.strip() for kind, _, name in pairs}
+        if any(not name for name in named.values()) or {*named} - {"path", "label", "split"}:
+            raise SettingsError(f"columns is {self.columns!r}: write it as path=Image,label=Species.")
+        return named
 
     def skip_broken(self) -> Self:
         """These settings, by which unreadable images are skipped unless the user said otherwise."""

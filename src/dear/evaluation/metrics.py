@@ -116,6 +116,11 @@ def calibration_error(predictions: Predictions) -> float:
     return expected_error(reliability(confidence, predicted == predictions.labels))
 
 
+def confidence(predictions: Predictions) -> float:
+    """Mean probability of the predicted class."""
+    return float(predictions.probabilities().max(dim=1).values.mean())
+
+
 def per_class(predictions: Predictions) -> dict[str, float]:
     """Accuracy of each class that has images."""
     correct, count = predictions.correct, len(predictions.classes)
@@ -138,7 +143,7 @@ METRICS: dict[str, Callable[[Predictions], Any]] = {
     metric.__name__: metric
     for metric in (
         accuracy, decoupled, top5, zero_shot, zero_shot_for_new, gained, lost, chance, log_loss,
-        calibration_error, confusions, per_class,
+        calibration_error, confidence, confusions, per_class,
     )
 }  # fmt: skip
 

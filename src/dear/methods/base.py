@@ -89,8 +89,10 @@ class Method(nn.Module):
         takes_steps: Whether it is trained in steps; if not, ``before_training`` does everything.
         text_chunk: Number of prompts in the text span at a time, to save memory; 0 for all.
         counts_copies: Whether repeated images count more; if not, ``before_training`` gets each picture once.
+        spares_known: Whether added names leave the scores of classes with images as they are: in bundles.
         cheap: Whether `fit` may choose it and leave images out of it: unless settings say otherwise,
             ``before_training`` does everything, in seconds once features are known, again if called again.
+        takes_unlabelled: Whether it can learn from images without labels beside its own (`add_unlabelled`).
     """
 
     name: ClassVar[str]
@@ -110,7 +112,9 @@ class Method(nn.Module):
     takes_steps: bool = True
     text_chunk: int = 0
     counts_copies: ClassVar[bool] = True
+    spares_known: bool = False
     cheap: ClassVar[bool] = False
+    takes_unlabelled: ClassVar[bool] = False
 
     clip: Clip
     frozen_text: TextFeatures
@@ -209,9 +213,7 @@ class Method(nn.Module):
         return tower.span(before, tower.depth, read=_class_token(tokens))
 
     def image_block(self, layer: int) -> Block:
-        """The block that the method runs as a layer of the image tower, counted from 1: the frozen CLIP's, if
-        the method does not train its own.
-        """
+        """The image tower's block at a layer, from 1: the frozen CLIP's unless the method trains one."""
         return self.clip.image.block(layer)
 
     @torch.no_grad()
@@ -329,6 +331,16 @@ class Method(nn.Module):
         of even place in `order_by_name` had no images, as if those of odd place had none, and with all.
         """
         raise NotImplementedError(f"{type(self).__name__} is fitted again to leave images out")
+
+    def describe_names(self) -> dict[str, Any]:
+        """What a class by name alone costs and finds on left-out images, for bundles; nothing if unknown."""
+        return {}
+
+    def add_unlabelled(self, images: TrainingImages, others: TrainingImages) -> dict[str, float]:
+        """Called after ``before_training`` on ``images`` if it ``takes_unlabelled``: learns from the test
+        views of ``others`` too if left-out images gain, and returns fields of `UnlabelledGain`.
+        """
+        raise NotImplementedError(f"{type(self).__name__} learns from labelled images alone")
 
     def batches(
         self, labels: Int[Tensor, "item"], size: int, draw: torch.Generator

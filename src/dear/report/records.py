@@ -50,10 +50,10 @@ def training_notes(records: Iterable[Record]) -> list[str]:
     for record in records:
         if train := (record.get("overrides") or {}).get("train"):
             changed.setdefault(method_label(record), {}).update(train)
-    methods = [
-        f"{label} ({', '.join(f'{name} {value}' for name, value in train.items())})"
-        for label, train in changed.items()
-    ]
+    by_change = grouped(
+        changed, lambda label: ", ".join(f"{name} {value}" for name, value in changed[label].items())
+    )
+    methods = [f"{', '.join(labels)} ({change})" for change, labels in by_change.items()]
     return [f"Not trained as their authors train: {'; '.join(methods)}."] if methods else []
 
 

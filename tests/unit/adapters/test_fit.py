@@ -18,6 +18,7 @@ from dear.adapters.fit import fit
 from dear.adapters.predictor import Predictor
 from dear.adapters.scoring import best_temperature, evaluate_bundle
 from dear.backbone.clip import Clip
+from dear.data.fewshot import Subset
 from dear.errors import BundleError, DataError, OutputError, RoleTableError, SettingsError, WeightsError
 from dear.methods.registry import FIT_METHOD
 from dear.roles.phrases import Pool
@@ -36,6 +37,23 @@ def test_what_is_trained_in_float16_is_kept_in_float32(roles: Path, tmp_path: Pa
     assert all(torch.equal(one, one.half().float()) for one in bundle.tensors.values())
     read = Bundle.from_pretrained(tmp_path / "bundle")
     assert evaluate_bundle(Predictor(read), noise_dataset()) == bundle.scores
+
+
+@pytest.mark.parametrize(("method", "is_told"), [("dear+", False), ("linear-probe", True)])
+def test_balance_is_proposed_where_it_changes_the_fit(method: str, is_told: bool, roles: Path) -> None:
+    data = noise_dataset()
+    first = (data.train.labels == 0).nonzero().flatten()[:1]
+    rest = (data.train.labels > 0).nonzero().flatten()
+    uneven = replace(data, train=Subset(data.train, torch.cat([first, rest])))
+    fits, notes = [], []
+    for balance in (False, True):
+        with warnings.catch_warnings(record=True) as caught:
+            fits.append(fit(replace(uneven, balance=balance), roles=roles, method=method, review=False))
+        notes.append([str(note.message) for note in caught if "are uneven" in str(note.message)])
+    assert [len(told) for told in notes] == [1, 0]
+    assert ("--dataset.balance" in notes[0][0]) == is_told
+    same = all(torch.equal(fits[0].tensors[name], values) for name, values in fits[1].tensors.items())
+    assert same != is_told
 
 
 def test_all_images_or_some(roles: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,6 +20,7 @@ from dear.adapters.review import find_label_issues, review_data
 from dear.adapters.scoring import evaluate_bundle, measure_others
 from dear.backbone.clip import Clip
 from dear.data.loading import load_dataset
+from dear.data.settings import DataSettings
 from dear.errors import BundleError, DataError, OutputError, SettingsError
 
 COLORS = {"red": (220, 30, 30), "green": (30, 200, 30), "blue": (30, 30, 220)}
@@ -92,6 +93,32 @@ def test_a_review_shows_pictures_with_two_labels_and_corrects_them(photos: Path,
     table.write_text(f"path,label,predicted\n{row['path']},{row['suggested']},{row['label']}\n")
     bundle = fit([str(photos), str(table)], method="dear+", verbose=False)
     assert bundle.training.train_images == 3 * EACH + 1
+
+
+@pytest.mark.usefixtures("only_clip")
+def test_names_come_from_the_earlier_bundle(tmp_path: Path) -> None:
+    """So that its predictions, checked, go with folders that are numbers; a new folder keeps its name."""
+    folder, options = tmp_path / "photos", {"method": "zero-shot", "review": False, "refuse": 0}
+    for number, color in enumerate(COLORS.values()):
+        save(folder / str(number + 1) / "a.png", color, number)
+    (tmp_path / "names.json").write_text('{"1": "red", "2": "green", "3": "blue"}')
+    named = DataSettings(classnames=tmp_path / "names.json", test_share=0)
+    fit(folder, tmp_path / "bundle", dataset=named, **options)
+    save(folder / "4" / "a.png", (240, 240, 20), 4)
+    table = tmp_path / "checked.csv"
+    table.write_text(
+        "path,label,predicted,checked\nphotos/2/a.png,red,green,\nphotos/3/a.png,blue,blue,yes\n"
+    )
+    data, plain = [str(folder), str(table)], DataSettings(test_share=0)
+    with pytest.raises(DataError, match="or --continue with its folder"):
+        fit(data, dataset=plain, **options)
+    bundle = fit(data, dataset=plain, continue_from=tmp_path / "bundle", **options)
+    assert (bundle.classes, bundle.keys) == (("red", "green", "blue", "4"), ("1", "2", "3", "4"))
+    again = load_dataset(data, plain, names={"1": "red", "2": "green", "3": "blue"})
+    assert again.train.labels.bincount().tolist() == [2, 0, 1, 1]
+    other = replace(plain, classnames=tmp_path / "others.json")
+    (tmp_path / "others.json").write_text('{"1": "a", "2": "b", "3": "c", "4": "d"}')
+    assert fit(folder, dataset=other, continue_from=tmp_path / "bundle", **options).classes == (*"abcd",)
 
 
 def test_a_class_by_name_alone_is_suggested_for_no_image(photos: Path) -> None:
@@ -168,6 +195,35 @@ def test_a_class_by_name_alone_is_said_to_let_other_images_through(named: list[s
         evaluate_bundle(predictor, load_dataset(photos))
     told = [str(note.message) for note in notes if "none of these" in str(note.message)]
     assert [("owl" in note, "green" in note) for note in told] == [(True, False)] * len(named)
+
+
+def test_a_name_takes_images_and_changes_no_other_prediction(photos: Path) -> None:
+    """Given at the fit or afterwards; what it costs is said both times."""
+    options: dict[str, Any] = {"method": "dear+", "review": False, "verbose": False}
+    predictor, images = Predictor(fit(photos, **options), "cpu"), sorted((photos / "test").rglob("*.png"))
+    plain, names = predictor.predict(images, 1), ["owl", "cyan"]
+    grown = fit(photos, add_classes=names, **options)
+    assert grown.training.named == (*names,)
+    cost = grown.training.name_cost
+    assert cost is not None
+    assert cost.images == predictor.bundle.training.train_images
+    assert f"{cost.found:.1%} of its images" in grown.verdict
+    with pytest.warns(UserWarning, match="owl, cyan are known by their names alone"):
+        later = predictor.predict(images, 1, [*predictor.classes, *names])
+    for predictions in (Predictor(grown, "cpu").predict(images, 1), later):
+        changed = [
+            after.best.name
+            for before, after in zip(plain, predictions, strict=True)
+            if after.best.name != before.best.name
+        ]
+        assert {*changed} <= {*names}
+        logits = [
+            (before.best.logit, after.best.logit)
+            for before, after in zip(plain, predictions, strict=True)
+            if after.best.name == before.best.name
+        ]
+        for before, after in logits:
+            assert after == pytest.approx(before, rel=1e-4, abs=1e-4)
 
 
 def test_notes_of_a_fit_are_warnings_that_filters_silence(photos: Path, capfd: pytest.CaptureFixture) -> None:

@@ -5,10 +5,18 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
 
+from dear.adapters.bundle import Bundle
 from dear.adapters.fit import fit
+from dear.adapters.leftout import LeftOutScores
 from dear.adapters.predictor import Predictor
-from dear.adapters.scoring import evaluate_bundle, matched_classes
+from dear.adapters.scoring import (
+    best_temperature,
+    calibrate_by_left_out,
+    evaluate_bundle,
+    matched_classes,
+)
 from dear.data.dataset import assemble
 from dear.errors import DataError
 from tests.unit.training.world import Noise, noise_dataset
@@ -73,3 +81,28 @@ def test_scores_count_each_image_once_among_the_data_sets_classes(bundle: Path) 
     for label, hit in zip(labels, right, strict=True):
         by_class.setdefault(names[label], []).append(hit)
     assert scores.per_class == pytest.approx({name: sum(hits) / len(hits) for name, hits in by_class.items()})
+
+
+def test_wrong_labels_leave_the_temperature_as_it_is() -> None:
+    """A tenth of the labels flipped: without these the temperature is as of clean labels, and with them it
+    would be far too high. Labels that nobody could tell are all used.
+    """
+    tiny_bundle = fit(noise_dataset(), method="zero-shot", model="tiny", review=False, verbose=False)
+    draw = torch.Generator().manual_seed(2)
+    labels = torch.arange(400) % 8
+    logits = torch.randn(400, 8, generator=draw, dtype=torch.float64)
+    logits[torch.arange(400), labels] += 5
+    clean, flipped = calibrated(tiny_bundle, logits, labels), labels.clone()
+    flipped[::10] = (labels[::10] + 3) % 8
+    found = calibrated(tiny_bundle, logits, flipped)
+    assert found.temperature == pytest.approx(clean.temperature, rel=0.2)
+    assert best_temperature(logits, flipped) > 1.5 * clean.temperature
+    assert 36 <= found.training.doubted_labels <= 44
+    assert found.training.calibration_images == 400 - found.training.doubted_labels
+    random = labels[torch.randperm(400, generator=draw)]
+    assert calibrated(tiny_bundle, logits, random).training.doubted_labels == 0
+
+
+def calibrated(bundle: Bundle, logits: Tensor, labels: Tensor) -> Bundle:
+    judged = torch.arange(len(labels))
+    return calibrate_by_left_out(bundle, LeftOutScores("dear+", judged, logits, labels))

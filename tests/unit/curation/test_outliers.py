@@ -93,6 +93,29 @@ def test_no_more_than_the_share_of_new_images_is_refused_on_average() -> None:
     assert inside >= 57
 
 
+def test_groups_are_left_out_whole() -> None:
+    """By fits without each group: the limit is of images that have no twin among those that remain."""
+    points, group = features(len(LABELS), 1), torch.tensor([0, 0, 1, 2, 3, 4, 4, 5, 5, 6, 2, 7, 8])
+    folds = [(group == number, group != number) for number in range(9)]
+    found = fit_outlier_model(points, LABELS, CLASSES, folds)
+    assert found is not None
+    used, largest = LABELS != 1, []
+    for left_out, rest in folds:
+        columns, targets = LABELS[rest & used].unique(return_inverse=True)
+        fitted = Gaussians(points[rest & used][:, None], targets, len(columns))
+        covariance = torch.linalg.inv(fitted.whitening @ fitted.whitening.T)
+        for item in (left_out & used).nonzero().flatten().tolist():
+            if LABELS[item] not in columns:
+                continue
+            center = fitted.means.mean(dim=0)
+            background = MultivariateNormal(center, 2 * covariance).log_prob(points[item])
+            background += (EMBED - fitted.freedom) / 2 * math.log(2)
+            densities = [MultivariateNormal(mean, covariance).log_prob(points[item]) for mean in fitted.means]
+            largest.append(float(max(densities) - background))
+    assert found.images == len(largest)
+    assert found.left_out.tolist() == pytest.approx(sorted(largest), rel=1e-4, abs=1e-4)
+
+
 def test_quantiles_stand_for_many_images(monkeypatch: pytest.MonkeyPatch, fitted: OutlierModel) -> None:
     monkeypatch.setattr(outliers, "QUANTILES", 5)
     few = fit_outlier_model(features(len(LABELS), 1), LABELS, CLASSES)

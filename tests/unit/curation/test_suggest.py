@@ -8,7 +8,7 @@ from PIL import Image
 from torch.nn.functional import normalize
 
 from dear.adapters.results import Suggestion, write_suggestions
-from dear.curation.twins import choose_next, find_limit, margins
+from dear.curation.twins import choose_all, choose_next, find_limit, margins
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.errors import DataError
@@ -25,6 +25,22 @@ def test_the_least_sure_come_first_and_no_two_are_alike() -> None:
     assert choose_next(probabilities, features, 9).tolist() == [0, 3, 4, 2, 1]
 
 
+def test_what_is_of_no_class_comes_apart_and_by_groups() -> None:
+    """Of three groups of 5, 5 and 1 images that are alike, the largest first, whatever their order."""
+    angles = torch.tensor([0.0, 1, 90, 2, 91, 180, 3, 92, 4, 270, 271, 93, 94]).deg2rad()
+    features = torch.stack([angles.cos(), angles.sin()], dim=1)
+    unlike = torch.tensor([1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 1, 1]).bool()
+    probabilities = torch.rand(13, 3, generator=torch.Generator().manual_seed(1)).softmax(dim=1)
+    found = choose_all(probabilities, features, unlike, 11)
+    own, new = [item for item, group in found if not group], [pair for pair in found if pair[1]]
+    assert sorted(own) == [9, 10]
+    assert {group for _, group in new} == {1, 2, 3}
+    assert [sorted(item for item, group in new if group == number) for number in (1, 2, 3)] == [
+        [0, 1, 3, 6, 8], [2, 4, 7, 11, 12], [5],
+    ]  # fmt: skip
+    assert choose_all(probabilities, features, unlike, 3)[2:] == [(0, 1), (1, 1), (3, 1)]
+
+
 def test_a_single_class_has_no_second() -> None:
     features = normalize(torch.rand(3, 4, generator=torch.Generator().manual_seed(1)), dim=1)
     assert len(choose_next(torch.ones(3, 1), features, 2)) == 2
@@ -39,8 +55,8 @@ def test_labels_that_were_filled_in_are_read(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="label"):
         load_dataset(table)
     lines = table.read_text(encoding="utf-8-sig").splitlines()
-    assert lines[0] == "file,label,suggested,margin,none_of_these"
-    assert lines[2].endswith(",,cup,0.2500,")
+    assert lines[0] == "file,label,suggested,margin,none_of_these,new_class"
+    assert lines[2].endswith(",,cup,0.2500,,")
     same = [line.replace(",,cup", ",cup,cup") for line in lines[1:3]]
     table.write_text(
         "\n".join([lines[0], *same, lines[3].replace(",,", ",tree,"), lines[4]]), encoding="utf-8"

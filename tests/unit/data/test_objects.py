@@ -169,7 +169,10 @@ def test_all_to_train_on(settings: DataSettings) -> None:
         ((["https://example.org/a.png"], ["ant"]), "is an address, not a file"),
         ((["/nowhere/a.png", "/nowhere/b.png"], ["ant", "ant"]), "/nowhere: .* missing"),
         (([b"words", b"words"], ["ant", "ant"]), "image 00000. of the data"),
-        ({"file": ["a.png"], "kind": ["ant"]}, "one of label, labels, class, choice is needed"),
+        (
+            {"file": ["a.png"], "kind": ["ant"]},
+            "one of label, labels, class, choice, class_name, category, target is needed",
+        ),
         ({"path": ["a.png"], "label": ["ant"], "split": ["some"]}, "the split 'some'"),
     ],
 )

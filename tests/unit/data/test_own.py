@@ -4,12 +4,18 @@ from collections import Counter
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
+from random import Random
 
+import numpy as np
 import pytest
+from PIL import Image
 
+from dear.data.check import check_dataset
+from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings, checked_templates
 from dear.data.sources.listing import Row
 from dear.data.sources.splits import seeded_split
+from dear.errors import DataError, SettingsError
 from dear.limits import LimitError
 from tests.unit.data.photos import COUNTS, class_folders, load, refused
 
@@ -50,6 +56,73 @@ class TestSplit:
         for share in (0.01, 0.5, 0.99):
             splits = seeded_split(rows, share, 1, 2)
             assert [sorted(row.label for row in listed) for listed in splits.values()] == [[0, 1], [1]]
+
+    @pytest.mark.parametrize("seed", range(8))
+    def test_no_group_is_on_both_sides(self, seed: int) -> None:
+        """Groups of any size, in one class or in several; each class has some of both parts if it can."""
+        draw = Random(seed)
+        rows = [Row(f"{label}/{number}.png", label) for label in range(4) for number in range(40)]
+        groups = {row.path: f"site {draw.randrange(8 * row.label, 8 * row.label + 11)}" for row in rows}
+        for row in draw.sample(rows, 30):
+            del groups[row.path]
+        splits = seeded_split(rows, 0.3, seed, 4, groups=groups)
+        assert Counter(row for listed in splits.values() for row in listed) == Counter(rows)
+        sides = [{groups.get(row.path, row.path) for row in listed} for listed in splits.values()]
+        assert not sides[0] & sides[1]
+        for listed in splits.values():
+            assert {row.label for row in listed} == {0, 1, 2, 3}
+        share = len(splits["test"]) / len(rows)
+        assert 0.2 < share < 0.4
+
+    def test_frames_of_clips_stay_together(self, tmp_path: Path) -> None:
+        """Six clips of 40 frames, two a class, told apart by what they show or by their names: one clip of
+        each class is tested on.
+        """
+        for clip in range(6):
+            scene = np.random.default_rng(clip).integers(0, 256, (4, 4, 3)).astype(np.uint8)
+            scene = np.asarray(Image.fromarray(scene).resize((60, 60), Image.Resampling.BICUBIC), dtype=int)
+            for frame in range(40):
+                noise = np.random.default_rng(100 * clip + frame).integers(-9, 10, scene.shape)
+                path = tmp_path / "photos" / "abc"[clip // 2] / f"clip{clip}_{frame:02}.jpg"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                pixels = np.roll(scene, frame // 14, axis=1) + noise + frame
+                Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(path)
+        for group in (None, r"clip\d"):
+            data = load_dataset(tmp_path / "photos", DataSettings(group=group, cache=tmp_path / "cache"))
+            clips = [{Path(path).name[:5] for path in part.paths} for part in (data.train, data.test)]
+            assert len(clips[0]) == len(clips[1]) == 3
+            assert not clips[0] & clips[1]
+            assert any("in 6 groups" in note for note in data.notes)
+            found = check_dataset(
+                str(tmp_path / "photos"), DataSettings(group=group, cache=tmp_path / "cache")
+            )
+            assert found.counts == {"train": 120, "test": 120}
+        apart = load_dataset(tmp_path / "photos", DataSettings(group="none", cache=tmp_path / "cache"))
+        assert len(apart.test) == 72
+        with pytest.raises(DataError, match="is no column of its table, and matches no path"):
+            load_dataset(tmp_path / "photos", DataSettings(group="camera", cache=tmp_path / "cache"))
+        with pytest.raises(SettingsError, match="neither a column nor a pattern"):
+            DataSettings(group="(")
+        for number, path in enumerate(sorted((tmp_path / "photos").rglob("*.jpg"))):
+            part = tmp_path / "given" / ("train" if number % 2 else "test") / path.parent.name
+            part.mkdir(parents=True, exist_ok=True)
+            path.rename(part / path.name)
+        leaking = check_dataset(str(tmp_path / "given"), DataSettings(cache=tmp_path / "cache"))
+        assert any("120 of 120 test images are near-duplicates" in line for line in leaking.warnings)
+
+    def test_a_column_of_a_table_is_the_group(self, tmp_path: Path) -> None:
+        lines = ["file,class,Site"]
+        for number in range(24):
+            path = tmp_path / "photos" / f"{number}.png"
+            path.parent.mkdir(exist_ok=True)
+            noise = np.random.default_rng(number).integers(0, 256, (20, 20, 3)).astype(np.uint8)
+            Image.fromarray(noise).save(path)
+            lines.append(f"photos/{number}.png,{'ab'[number % 2]},s{number // 4}")
+        (tmp_path / "table.csv").write_text("\n".join(lines))
+        data = load_dataset(tmp_path / "table.csv", DataSettings(group="Site", cache=tmp_path / "cache"))
+        sites = [{int(Path(path).stem) // 4 for path in part.paths} for part in (data.train, data.test)]
+        assert (len(sites[0]), len(sites[1])) == (4, 2)
+        assert not sites[0] & sites[1]
 
 
 class TestNames:

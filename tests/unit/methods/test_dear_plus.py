@@ -1,5 +1,6 @@
 """DeAR+ as a method: its readouts, its terms, classes with and without images, bundles."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -203,3 +204,31 @@ def test_a_class_with_a_name_only_changes_the_strengths(small_clip: Clip) -> Non
     with_name = terms(method)
     torch.testing.assert_close(with_name[0, :, :3], every[0] / 5)
     torch.testing.assert_close(with_name[1:, :, :3], every[1:] / 10)
+
+
+@pytest.mark.parametrize("names", [["sea"], ["sea", "sand", "blue square"]])
+def test_a_name_costs_the_classes_of_a_bundle_nothing(names: list[str], small_clip: Clip) -> None:
+    """Their terms stay, whatever names are beside them and wherever, and each name has the odds against all
+    of them that it has by the second strengths, less the threshold.
+    """
+    method = fitted(small_clip)
+    with torch.no_grad():
+        method.strengths[:] = torch.tensor([[1.0, 0.5, 0.4, 0.0], [0.2, 0.05, 0.04, 0.0]])
+        method.threshold.fill_(0.7)
+    every = terms(method)
+    method.set_classes([*CLASSES, *names], TEMPLATE)
+    before = terms(method).sum(dim=0).double().exp()
+    method.spares_known = True
+    after = terms(method)
+    torch.testing.assert_close(after[:, :, :3], every)
+    assert not after[1:, :, 3:].any()
+    exponents = after.sum(dim=0).double().exp()
+    for number in range(3, 3 + len(names)):
+        odds = before[:, number] / before[:, :3].sum(dim=1) * math.exp(-0.7)
+        torch.testing.assert_close(
+            exponents[:, number] / exponents[:, :3].sum(dim=1), odds, rtol=1e-4, atol=0
+        )
+    method.set_classes([*names, *CLASSES], TEMPLATE)
+    torch.testing.assert_close(terms(method), after.roll(len(names), dims=2))
+    method.set_classes(names, TEMPLATE)  # nothing to spare
+    assert torch.equal(terms(method)[0].argsort(dim=1), after[0, :, 3:].argsort(dim=1))

@@ -17,6 +17,7 @@ from dear.methods.dear_plus.fitting import (
     fit_evidence,
 )
 from dear.methods.dear_plus.gaussian import SHRINKAGES, Gaussians
+from dear.methods.dear_plus.names import NAME_COST, measure_name_cost
 from dear.methods.dear_plus.solvers import PRIOR, fit_correction, fit_strengths
 
 LABELS = torch.tensor([0, 2, 1, 0, 2, 2, 1, 3, 0, 1, 3])
@@ -206,7 +207,7 @@ def whole(
 @pytest.mark.parametrize("by_name", [0, 1])
 def test_evidence_counts_for_more_where_all_classes_have_it(by_name: int) -> None:
     """The first strengths are those of evidence and class scores of left-out images, all classes known; the
-    others by the share of classes without images.
+    others are those of halves of the classes that are taken for ones without images.
     """
     groups, frozen = 0.3 * drawn(len(LABELS), VIEWS, 1, EMBED) + views().unsqueeze(2), views(2)
     found = whole(groups, frozen, classes=CLASSES + by_name)
@@ -224,12 +225,44 @@ def test_evidence_counts_for_more_where_all_classes_have_it(by_name: int) -> Non
     torch.testing.assert_close(
         found.strengths[0], fit_strengths([by_rows(terms[2][:, :CLASSES])], LABELS, least)
     )
-    share = 2 * by_name / (CLASSES + by_name)
-    shares = [share / 2, share / 2, 1 - share] if by_name else [0.5, 0.5, 0.0]
-    torch.testing.assert_close(
-        found.strengths[1], fit_strengths([*map(by_rows, terms)], LABELS, least, shares)
-    )
+    torch.testing.assert_close(found.strengths[1], fit_strengths([*map(by_rows, terms[:2])], LABELS, least))
     assert float(found.strengths[0, 1]) > float(found.strengths[1, 1])
+
+
+def test_a_name_takes_at_most_its_share_of_the_others_images() -> None:
+    """By loops over images and names: the least threshold with which no larger share goes."""
+    classes, count = 6, 120
+    draw = torch.Generator().manual_seed(3)
+    labels = torch.arange(count) % classes
+    terms = [torch.randn(count, classes, 2, generator=draw, dtype=torch.float64) for _ in range(2)]
+    for part in terms:
+        part[torch.arange(count), labels] += 1.5
+    strengths = torch.tensor([[1.0, 0.5], [0.7, 0.2]], dtype=torch.float64)
+    known = torch.tensor([[True, False] * 3, [False, True] * 3])
+    cost = measure_name_cost([*map(by_rows, terms)], labels, known, strengths, is_single=False)
+
+    def losses(threshold: float) -> tuple[int, int, float]:
+        taken, pairs, right = 0, 0, list[bool]()
+        for part, is_known in zip(terms, known, strict=True):
+            inside = is_known.nonzero().flatten().tolist()
+            for item, label in enumerate(labels.tolist()):
+                first, second = (
+                    [float(part[item, of] @ used) for of in range(classes)] for used in strengths
+                )
+                level = math.log(sum(math.exp(first[of]) for of in inside))
+                level -= math.log(sum(math.exp(second[of]) for of in inside))
+                best = max(inside, key=first.__getitem__)
+                for name in {*range(classes)} - {*inside}:
+                    wins = second[name] + level - threshold > first[best]
+                    pairs += label in inside
+                    taken += wins and label == best
+                    right += [wins] * (label == name)
+        return taken, pairs, sum(right) / len(right)
+
+    taken, pairs, found = losses(cost.threshold)
+    assert cost.threshold > 0
+    assert (cost.taken, cost.found, cost.images) == (taken / pairs, found, 2 * count // 2)
+    assert taken <= NAME_COST * pairs < losses(cost.threshold - 1e-9)[0]
 
 
 def test_a_class_with_one_image_has_no_evidence_among_others_and_has_among_its_like() -> None:

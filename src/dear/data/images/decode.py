@@ -121,17 +121,26 @@ def decode(
 
     A short side above `short_side` pixels is reduced to it (bicubic, antialiased), and of a picture that is
     more than 16 times as long as it is wide the middle is used. `data` is the file's content if it was read
-    before; a JPEG that is `coarse` has an eighth of its size, to see quickly whether it can be read. Raises
-    DataError with the path and the reason.
+    before; a JPEG that is `coarse` has down to an eighth of its size, to see quickly whether it can be read.
+    Raises DataError with the path and the reason.
     """
     content = read_image(path) if data is None else data
     try:
         with open_image(content) as file:
             if coarse:
-                file.draft("RGB", (1, 1))
+                file.draft("RGB", (32, 32))
             return as_picture(file, short_side)
     except Exception as error:  # the exceptions of decoders differ between formats
         raise DataError(f"cannot read the image {path}: {first_line(error).rstrip('.')}.") from error
+
+
+def is_readable(path: Path) -> bool:
+    """True for a file that can be decoded."""
+    try:
+        decode(path, coarse=True)
+    except DataError:
+        return False
+    return True
 
 
 def as_picture(image: Image.Image, short_side: int | None = None) -> "Picture":

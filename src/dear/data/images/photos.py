@@ -49,9 +49,12 @@ class LoadedImages:
     with repeated passes over all of them, evicting the oldest would never give a hit.
     """
 
+    identity: str
+
     def __init__(self, labels: Int[Tensor, "item"], room: int, threads: int) -> None:
         self.labels, self._room, self.threads = labels, room, threads
         self.sizes: Sequence[int | None] = [None] * len(labels)  # of files, in bytes
+        self.groups: Sequence[str] = [""] * len(labels)  # of images that belong together, such as twins
         self._pictures: dict[int, Picture] = {}
         self._lock = threading.Lock()
 
@@ -205,6 +208,16 @@ def picture_names(images: Images) -> list[str]:
     names = [digest.hex() for digest in image_hashes(base, distinct.tolist())]
     names = names or [str(item) for item in distinct.tolist()]
     return [names[at] for at in where.tolist()]
+
+
+def group_names(images: Images) -> list[str]:
+    """A name for the group of each item, if it is in one, else for its picture."""
+    base, items = leave_subsets(images, torch.arange(len(images)))
+    names, groups = picture_names(images), getattr(base, "groups", None)
+    if groups is None:
+        return names
+    of_items = (groups[item] for item in items.tolist())
+    return [f"group {group}" if group else name for group, name in zip(of_items, names, strict=True)]
 
 
 def distinct_pictures(images: Images) -> Int[Tensor, "picture"]:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import cache
 from itertools import chain
@@ -21,6 +21,10 @@ from dear.limits import at_most
 
 PARTS = ("train", "val", "test")
 NO_SPLIT = "the data has no split"
+SEEDED = "dear, seed"
+"""What the origin of a split begins with that was drawn here."""
+SEVERAL = re.compile(r"[^\s;|][;|]\s*[^\s;|]")
+PURPOSE = "docs/purpose.md says what to use instead"
 FEW = 3  # files or classes that a note names
 NUMBER = re.compile(r"[+-]?\d{1,15}(\.\d{1,15})?", re.ASCII)
 UPLOAD = re.compile(r"/data/(?:upload/(?:\d+/)?|local-files/\?d=)([^/].*)")
@@ -92,6 +96,8 @@ class Listing:
         templates: the data set's own prompts.
         numbered: whether the data set numbers its classes itself, so that a list of names in that order fits.
         by_name: whether its labels are names that a classifier has, as in the tables that dear writes.
+        groups: the groups of images by a column of the table, by path.
+        ranked_as: what a split goes by in place of a path: that within the source, where several are joined.
         unnamed: why the user's names of the classes could not be given to them; "" if they were.
     """
 
@@ -107,7 +113,14 @@ class Listing:
     templates: tuple[str, ...] = ("a photo of a {}.",)
     numbered: bool = False
     by_name: bool = False
+    groups: Mapping[str, str] = field(default_factory=dict)
+    ranked_as: Mapping[str, str] = field(default_factory=dict)
     unnamed: str = ""
+
+    @property
+    def is_split_here(self) -> bool:
+        """True if the split was made by `make_split`, for all sources."""
+        return all(origin.startswith(SEEDED) for origin in self.origin.split("; "))
 
     @property
     def paths(self) -> list[str]:
@@ -130,6 +143,7 @@ def join_listings(listings: Sequence[Listing]) -> Listing:
         for key, name in zip(listing.keys, listing.classnames, strict=True)
     }
     placed, notes = dict[str, tuple[str, int]](), [*first.notes]
+    groups, ranked_as = dict[str, str](), dict[str, str]()
     for listing in listings:
         before, added, changed = {**placed}, 0, 0
         for part, rows in listing.splits.items():
@@ -139,6 +153,8 @@ def join_listings(listings: Sequence[Listing]) -> Listing:
                 added += path not in before
                 changed += path in before and before[path][1] != label
                 placed[path] = part, label
+                ranked_as.setdefault(path, row.path)
+                groups[path] = listing.groups.get(row.path) or groups.get(path, "")
         if listing is not first:
             notes.append(f"{listing.name} adds {plural(added, 'image')} and changes the class of {changed}")
             # How a correction of labels was split is of no interest.
@@ -154,7 +170,7 @@ def join_listings(listings: Sequence[Listing]) -> Listing:
     return replace(
         first, folder=folder, keys=keys, classnames=names, splits=splits, notes=tuple(notes),
         origin="; ".join(dict.fromkeys(listing.origin for listing in listings)),
-        benchmark=False, standard=False, numbered=False, by_name=False,
+        benchmark=False, standard=False, numbered=False, by_name=False, groups=groups, ranked_as=ranked_as,
     )  # fmt: skip
 
 
@@ -173,6 +189,16 @@ def named_only(listing: Listing) -> Iterator[str]:
     with_images = {row.label for rows in listing.splits.values() for row in rows}
     if names := [key for label, key in enumerate(listing.keys) if label not in with_images]:
         yield f"classes by name alone, without an image: {list_names(names, FEW)}"
+
+
+def describe_misuse(listing: Listing) -> Iterator[str]:
+    """A line on labels that look like several labels or like measured numbers: each is a class here."""
+    numbers = [key for key in listing.keys if "." in key and NUMBER.fullmatch(key)]
+    several = [key for key in listing.keys if SEVERAL.search(key)]
+    for labels, what in ((numbers, "numbers"), (several, "several labels each")):
+        if len(labels) > (2 if what == "numbers" else 0):
+            told = f"labels look like {what} ({list_names(labels, FEW)}), and each is a class of its own"
+            yield f"{told}: {PURPOSE}"
 
 
 def single_class(listing: Listing) -> str:

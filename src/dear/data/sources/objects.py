@@ -50,9 +50,12 @@ def read_object(data: Any, settings: DataSettings) -> tuple[Listing, ReadImage |
         return replace(listed, notes=(*listed.notes, *ignored_note(passed_over))), read
     if isinstance(data, Mapping) or hasattr(data, "columns"):
         names = [str(name) for name in (data if isinstance(data, Mapping) else data.columns)]
-        labels = _column(data, [*filter(None, [settings.label]), *LABELS], names)
-        splits = data["split"] if "split" in names else None
-        return read_pairs(_column(data, PATHS, names), labels, settings, splits=splits)
+        named = settings.named_columns
+        labels = _column(data, [*filter(None, [named.get("label"), settings.label]), *LABELS], names)
+        part = named.get("split", "split")
+        splits = data[part] if part in names else None
+        paths = _column(data, [*filter(None, [named.get("path")]), *PATHS], names)
+        return read_pairs(paths, labels, settings, splits=splits)
     if isinstance(data, tuple | list) and len(data) == 2 and not isinstance(data[0], str | os.PathLike):
         return read_pairs(data[0], data[1], settings)
     raise DataError(f"{type(data).__name__} is not a data set: {FORMS}.")

@@ -5,10 +5,11 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from dear.data.settings import DataSettings
@@ -16,6 +17,7 @@ from dear.data.sources.listing import (
     FEW,
     NO_SPLIT,
     PARTS,
+    SEEDED,
     Listing,
     Row,
     SplitNote,
@@ -81,10 +83,17 @@ def names_of_splits(names: Sequence[str], where: object) -> dict[str, str]:
     return names_by_split
 
 
-def make_split(rows: Sequence[Row], settings: DataSettings, classnames: Sequence[str], name: str) -> Split:
+def make_split(
+    rows: Sequence[Row],
+    settings: DataSettings,
+    classnames: Sequence[str],
+    name: str,
+    groups: Mapping[str, str] = MappingProxyType({}),
+    ranked_as: Mapping[str, str] = MappingProxyType({}),
+) -> Split:
     """The split of a user's data that has none, recorded in the cache in CoOp's format. By default it has
     `TEST_SHARE` of each class to test on; with a share of 0 none and with 1 all images. A class with a single
-    image has it to train on.
+    image, or a single one of the ``groups``, has it to train on.
     """
     from dear.data.dataset import fingerprint  # loads torch
 
@@ -93,7 +102,8 @@ def make_split(rows: Sequence[Row], settings: DataSettings, classnames: Sequence
         empty, verb = ("train", "test") if share else ("test", "train")
         note = SplitNote(f"{NO_SPLIT}: all its images are for {verb}ing")
         return Split({empty: (), verb: tuple(rows)}, f"all to {verb} on", (note,))
-    splits = seeded_split(rows, share, settings.split_seed, len(classnames), settings.least_train)
+    options = {"groups": groups, "ranked_as": ranked_as}
+    splits = seeded_split(rows, share, settings.split_seed, len(classnames), settings.least_train, **options)
     listed = {part: [[path, label, classnames[label]] for path, label in splits[part]] for part in splits}
     text = json.dumps(listed, indent=0)
     file = f"split_dear_{name[:LONGEST_NAME]}-{fingerprint(text)}.json"
@@ -109,38 +119,61 @@ def make_split(rows: Sequence[Row], settings: DataSettings, classnames: Sequence
     if settings.least_train > 1:
         parts += f", at least {settings.least_train} images for training"
     notes = [f"{NO_SPLIT}: of each class {parts} (seed {settings.split_seed}; {record})"]
-    images = Counter(row.label for row in rows)
+    images = Counter(label for label, _ in {(row.label, groups.get(row.path, row.path)) for row in rows})
     if lone := [name for label, name in enumerate(classnames) if images[label] == 1]:
-        has = "has one image, which is" if len(lone) == 1 else "have one image each, which are"
+        what = "group of images" if groups else "image"
+        has = f"has one {what}, which is" if len(lone) == 1 else f"have one {what} each, which are"
         notes.append(f"{NO_SPLIT}, and {list_names(lone, FEW)} {has} trained on: no image is left to test on")
-    return Split(splits, f"dear, seed {settings.split_seed}", tuple(map(SplitNote, notes)))
+    return Split(splits, f"{SEEDED} {settings.split_seed}", tuple(map(SplitNote, notes)))
 
 
 def seeded_split(
-    rows: Sequence[Row], test_share: float, seed: int, classes: int, least_train: int = 1
+    rows: Sequence[Row],
+    test_share: float,
+    seed: int,
+    classes: int,
+    least_train: int = 1,
+    *,
+    groups: Mapping[str, str] = MappingProxyType({}),
+    ranked_as: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, tuple[Row, ...]]:
-    """Divide each class's images by the share to test on, rounded.
+    """Divide each class's images by the share to test on, rounded; ``groups`` by path stay whole, across
+    classes too, so that the share is met as nearly as whole groups can.
 
-    Images are ordered by a hash of seed and path, so that an image's part does not depend on other classes,
-    the order of the file system or a random generator. Both parts get at least one image of each class, and
-    that to train on ``least_train`` if there are more; a class of one image has it to train on.
+    Images are ordered by a hash of seed and path (or what it is ``ranked_as``), so that an image's part does
+    not depend on other classes, the order of the file system or a random generator. Both parts get at least
+    one image of each class, and that to train on ``least_train`` if there are more; a class of one image or
+    group has it to train on.
     """
 
     def rank(row: Row) -> tuple[bytes, str]:
-        path = compose(row.path)  # so that it is the same on every machine
+        path = compose(ranked_as.get(row.path, row.path))  # so that it is the same on every machine
         return hashlib.sha256(f"{seed}/{path}".encode("utf-8", "surrogatepass")).digest(), path
 
-    train, test = list[Row](), list[Row]()
+    parts: dict[str, list[Row]] = {"train": [], "test": []}
+    placed = dict[str, str]()
     rows_by_class: list[list[Row]] = [[] for _ in range(classes)]
     for row in rows:
         rows_by_class[row.label].append(row)
     for members in rows_by_class:
         members.sort(key=rank)
+        rows_by_group = dict[str, list[Row]]()
+        for row in members:
+            rows_by_group.setdefault(groups.get(row.path, row.path), []).append(row)
         wanted = max(round((1 - test_share) * len(members)), least_train)
-        end = max(1, min(wanted, len(members) - 1))
-        train += members[:end]
-        test += members[end:]
-    return {"train": tuple(train), "test": tuple(test)}
+        sizes = Counter({"train": 0, "test": 0})
+        for group in rows_by_group.keys() & placed.keys():
+            sizes[placed[group]] += len(rows_by_group[group])
+        free = [group for group in rows_by_group if group not in placed]
+        for group in free:
+            size, is_last = len(rows_by_group[group]), group == free[-1]
+            is_room = not sizes["train"] or sizes["train"] + size / 2 <= wanted
+            part = "train" if is_room and (sizes["test"] or not (is_last and sizes["train"])) else "test"
+            placed[group] = part
+            sizes[part] += size
+        for group, inside in rows_by_group.items():
+            parts[placed[group]] += inside
+    return {part: tuple(listed) for part, listed in parts.items()}
 
 
 def split_file(folder: Path) -> Path | None:

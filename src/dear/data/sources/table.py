@@ -12,9 +12,11 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from dear.data.images.decode import is_readable
 from dear.data.settings import DataSettings
 from dear.data.sources.listing import (
     FEW,
+    PURPOSE,
     Listing,
     Row,
     as_fault,
@@ -32,11 +34,14 @@ from dear.reading.plain import QUOTES, parse_json
 
 SUFFIXES = (".csv", ".tsv", ".jsonl")
 COLUMNS = "path, label and, optionally, split"
-PATHS = ("path", "image", "file", "filename", "file_name", "filepath", "image_path")
-LABELS = ("label", "labels", "class", "choice")
+OTHER_NAMES = ", or name others with --dataset.columns path=Image,label=Species"
+PATHS = ("path", "image", "file", "filename", "file_name", "filepath", "image_path", "image_id", "image_name")
+LABELS = ("label", "labels", "class", "choice", "class_name", "category", "target")
 """Names of the two columns, the first that is there: `dear predict` writes file and class, the library
-datasets file_name, and Label Studio choice.
+datasets file_name, Label Studio choice, and Kaggle's tables image_id.
 """
+BOXES = frozenset(["xmin", "x_min", "xmax", "x_max", "bbox", "bboxes", "box"])
+"""Columns of tables for detection."""
 SEVERAL = re.compile(r"\s*[,;|]\s*")
 ONE_LABEL = "an image has one label here"
 DELIMITERS = ",;\t"
@@ -55,12 +60,13 @@ NEGATIVE = re.compile(r"-+\d+", re.ASCII)
 
 
 class Entry(NamedTuple):
-    """One line of a source: where it is, the image, its label as written, and its split or ""."""
+    """One line of a source: where it is, the image, its label as written, and its split and group or ""."""
 
     where: str
     path: str
     label: str
     split: str
+    group: str = ""
 
 
 def read_table(table: Path, settings: DataSettings) -> Listing:
@@ -68,7 +74,7 @@ def read_table(table: Path, settings: DataSettings) -> Listing:
     whole numbers. Of predictions only the rows that somebody corrected or confirmed are read. Raises
     DataError naming the line.
     """
-    entries, notes, is_ours = _read_entries(table)
+    entries, notes, is_ours = _read_entries(table, settings)
     splits = [split_of(entry.path.partition("/")[0]) for entry in entries]
     by_folder = not any(entry.split for entry in entries) and {"train", "test"} <= {*splits} and all(splits)
     if by_folder:
@@ -86,7 +92,7 @@ def read_tables(folder: Path, tables: Mapping[str, Path], settings: DataSettings
         tables["test"] = tables.pop("val")
         notes.append(f"it has no labelled test images: those of {tables['test'].name} are used for testing")
     for split, table in tables.items():
-        rows, told, _ = _read_entries(table)
+        rows, told, _ = _read_entries(table, settings)
         within = table.parent.relative_to(folder)
         for row in rows:  # a split that is not given is made
             path = row.path if os.path.isabs(row.path) else (within / row.path).as_posix()
@@ -119,7 +125,10 @@ def listing_of(
     else:
         split = make_split(rows, settings, keys, name)
     notes = (*split.notes, *notes)
-    return Listing(name, folder, tuple(keys), tuple(keys), split.splits, split.origin, notes=notes)
+    groups = {entry.path: entry.group for entry in entries if entry.group}
+    return Listing(
+        name, folder, tuple(keys), tuple(keys), split.splits, split.origin, notes=notes, groups=groups
+    )
 
 
 def _order_labels(table: Path, entries: list[Entry]) -> tuple[list[Entry], list[str], tuple[str, ...]]:
@@ -168,26 +177,41 @@ def _by_split(table: Path, entries: list[Entry], rows: list[Row]) -> Split:
     return Split(rows_by_part, f"the column split of {table.name}", tuple(notes))
 
 
-def _read_entries(table: Path) -> tuple[list[Entry], list[str], bool]:
+def _read_entries(table: Path, settings: DataSettings) -> tuple[list[Entry], list[str], bool]:
     """The valid lines of a table, in order, notes on what was left out, and whether dear wrote the table. An
     image is listed once.
     """
     entries, notes, find = dict[str, Entry](), list[str](), find_files(table.parent)
     folder, real = (os.path.join(form(table.parent), "") for form in (os.path.abspath, os.path.realpath))
-    uses, is_ours = Counter[str](), False
-    for number, row in _rows(table):
+    uses, is_ours, gone, boxes = Counter[str](), False, list[str](), list[str]()
+    for number, row in _rows(table, settings):
         with as_fault():
             is_ours = is_ours or bool({PREDICTED, SUGGESTED} & {*row})
             uses[use := _use_of(row)] += 1
             if use in (UNCHECKED, NONE):
                 continue
-            entry = _entry(f"{table}, line {number}", row, find)
+            boxes = boxes or [name for name in row if name.lower() in BOXES and isinstance(row, dict)]
+            entry = _entry(f"{table}, line {number}", row, find, settings)
             path = os.path.abspath(os.path.join(folder, entry.path)).replace("//", "/")  # at the start
             if path.startswith(folder):  # an absolute path may name the same image without links
                 path = real + path.removeprefix(folder)
+            if path in entries and is_ours and entries[path].label == entry.label:
+                continue  # a picture may be in a review for two reasons
             if path in entries:
-                raise DataError(f"{entry.where}: the image {entry.path} is already in {entries[path].where}.")
+                hint = f" Its columns are of boxes ({boxes[0]}): {PURPOSE}." if boxes else ""
+                raise DataError(
+                    f"{entry.where}: the image {entry.path} is already in {entries[path].where}.{hint}"
+                )
+            if is_ours and not is_readable(Path(path)):
+                gone.append(entry.path)
             entries[path] = entry
+    if gone and len(gone) < len(entries):  # else it may be of another folder, which is an error
+        entries = {path: entry for path, entry in entries.items() if entry.path not in {*gone}}
+        notes.append(
+            f"{plural(len(gone), 'row')} of files that are gone or unreadable: {list_names(gone, FEW)}"
+        )
+    if boxes:
+        notes.append(f"its column {boxes[0]} is of boxes, and is not read: {PURPOSE}")
     if uses[NONE]:
         notes.append(f"{plural(uses[NONE], 'row')} with the label {NONE}, which is no class: left out")
     if uses[UNCHECKED]:
@@ -238,10 +262,11 @@ def holds_labels(table: Path) -> bool:
     return False
 
 
-def _entry(where: str, row: Any, find: Callable[[str], str]) -> Entry:
+def _entry(where: str, row: Any, find: Callable[[str], str], settings: DataSettings) -> Entry:
     if isinstance(row, str):
         row = parse_json(row, where, file_names=True)
-    row = row if isinstance(row, dict) else {}
+    row, group = row if isinstance(row, dict) else {}, settings.group
+    row |= {kind: row[name] for kind, name in settings.named_columns.items() if name in row}
     path, label, split = row.get(column(PATHS, row)), row.get(column(LABELS, row)), row.get("split") or ""
     if isinstance(label, int | float) and not isinstance(label, bool):  # a JSON number
         label = str(label)
@@ -250,12 +275,13 @@ def _entry(where: str, row: Any, find: Callable[[str], str]) -> Entry:
     if isinstance(path, str) and path and isinstance(label, str) and not label.strip():
         raise DataError(f"{where}: {path} has no label: write its class, or remove the line.")
     if not (isinstance(path, str) and path and isinstance(label, str)):
-        raise DataError(f"{where} needs {COLUMNS}.")
+        raise DataError(f"{where} needs {COLUMNS}{OTHER_NAMES}.")
     if not os.path.isabs(path):
         require_inside(where, path)
     if not isinstance(split, str) or (split.strip() and not split_of(split)):
         raise DataError(f"{where}: the split {split!r:.80} is not train, val or test.")
-    return Entry(where, find(path), ESCAPED.sub("", plain_label(label)), split.strip())
+    of = "" if group is None else str(row.get(group, row.get(group.lower(), "")) or "").strip()
+    return Entry(where, find(path), ESCAPED.sub("", plain_label(label)), split.strip(), of)
 
 
 def column(names: Sequence[str], columns: Collection[str]) -> str:
@@ -263,7 +289,7 @@ def column(names: Sequence[str], columns: Collection[str]) -> str:
     return next((name for name in names if name in columns), names[0])
 
 
-def lists_images(table: Path) -> bool:
+def lists_images(table: Path, settings: DataSettings = DataSettings()) -> bool:
     """True for a table whose first line names the two columns, or one for each class (`_is_one_hot`): others
     lie in the zips of competitions too.
     """
@@ -271,33 +297,33 @@ def lists_images(table: Path) -> bool:
         text = read_text(table)
         if table.suffix.lower() == ".jsonl":
             first = parse_json(text.lstrip().partition("\n")[0], table)
-            return isinstance(first, dict) and _has_columns(first)
-        rows = _read_csv(table, text)
+            return isinstance(first, dict) and _has_columns([*first, *settings.named_columns])
+        rows = _read_csv(table, text, settings)
         header, path = [*(rows.fieldnames or ())], column(PATHS, rows.fieldnames or ())
         some = [*islice(rows, SAMPLE)] if path in header else []
         return _has_columns(header) or _is_one_hot(some, _columns_of_flags(some, path))
     return False
 
 
-def lists_files(table: Path) -> bool:
+def lists_files(table: Path, settings: DataSettings = DataSettings()) -> bool:
     """True for a table that `lists_images` of which one is there, of the first rows, and that `dear` did not
     write: predictions and suggestions beside the folders that they are of say nothing of these.
     """
-    if not lists_images(table):
+    if not lists_images(table, settings):
         return False
     find = find_files(table.parent)
     with suppress(DearError):
-        for _, row in islice(_rows(table), SAMPLE):
+        for _, row in islice(_rows(table, settings), SAMPLE):
             row = parse_json(row, table, file_names=True) if isinstance(row, str) else row
             if not isinstance(row, dict) or {PROBABILITY, PREDICTED, SUGGESTED} & row.keys():
                 return False
-            path = row.get(column(PATHS, row))
+            path = row.get(settings.named_columns.get("path", "")) or row.get(column(PATHS, row))
             if isinstance(path, str) and path and os.path.isfile(table.parent / find(path)):
                 return True
     return False
 
 
-def _rows(table: Path) -> Iterator[tuple[int, Any]]:
+def _rows(table: Path, settings: DataSettings) -> Iterator[tuple[int, Any]]:
     """Each row with the number of its line: of a CSV file a mapping by column, of a JSONL file the line.
     Raises DataError for a table without the two columns.
     """
@@ -305,7 +331,7 @@ def _rows(table: Path) -> Iterator[tuple[int, Any]]:
     if table.suffix.lower() == ".jsonl":
         yield from ((number, line) for number, line in enumerate(text.splitlines(), start=1) if line.strip())
         return
-    rows = _read_csv(table, text)
+    rows = _read_csv(table, text, settings)
     header = [*(rows.fieldnames or ())]
     names = [column(PATHS, header), column(LABELS, header)]
     classes, first = list[str](), list[tuple[int, Any]]()
@@ -315,8 +341,10 @@ def _rows(table: Path) -> Iterator[tuple[int, Any]]:
         classes = _columns_of_flags(sample, names[0])
         told = f", but a column for each of {list_names(classes, FEW)}: {ONE_LABEL}" if classes else ""
         if missing != names[1:] or not _is_one_hot(sample, classes):
+            has = f"; it has {list_names(header, 9)}" if header else ""
             raise DataError(
-                f"{table} has no column {missing[0]!r}{told}. Its first line must name {COLUMNS}."
+                f"{table} has no column {missing[0]!r}{told}{has}. "
+                f"Its first line must name {COLUMNS}{OTHER_NAMES}."
             )
     if repeated := [name for name in (*names, "split") if header.count(name) > 1]:
         raise DataError(f"{table} has more than one column {repeated[0]!r}. Keep one.")
@@ -347,14 +375,18 @@ def _is_one_hot(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> bo
     return bool(columns) and min(counts) > 0 and 2 * counts.count(1) >= len(counts)
 
 
-def _read_csv(table: Path, text: str) -> "csv.DictReader[str]":
+def _read_csv(table: Path, text: str, settings: DataSettings) -> "csv.DictReader[str]":
     """The reader of a CSV file, its cells separated by what its first line has most of."""
     lines = io.StringIO(text, newline=None).readlines()
     is_tsv, line = table.suffix.lower() == ".tsv", lines[0] if lines else ""
     rows = csv.DictReader(lines, delimiter="\t" if is_tsv else max(DELIMITERS, key=line.count), strict=True)
     try:
         header = [name.strip() for name in rows.fieldnames or ()]
-        rows.fieldnames = [name.lower() if name.lower() in COLUMNS_READ else name for name in header]
+        kinds = {name.lower(): kind for kind, name in settings.named_columns.items()}
+        taken = {kinds[name.lower()] for name in header if name.lower() in kinds}
+        plain = [name.lower() if name.lower() in COLUMNS_READ else name for name in header]
+        others = [f"other {name}" if name in taken else name for name in plain]
+        rows.fieldnames = [kinds.get(name.lower(), other) for name, other in zip(header, others, strict=True)]
     except csv.Error as error:  # a quotation mark that stays open
         raise DataError(f"{table}, line 1: {error}. {QUOTES}") from error
     return rows

@@ -14,6 +14,7 @@ from torch.nn.functional import normalize
 
 from dear.methods.dear_plus import DearPlusSettings
 from dear.methods.dear_plus.gaussian import Distances, Gaussians
+from dear.methods.dear_plus.names import NameCost, measure_name_cost, score
 from dear.methods.dear_plus.solvers import Terms, fit_correction, fit_strengths, in_batches
 
 LEAST_IMAGES = 2
@@ -120,8 +121,9 @@ class Fit:
         rest: m of each attribute.
         with_evidence: The classes with evidence; means are of these, in order.
         evidence: Of each attribute.
-        strengths: beta, then the alpha of each attribute: where all classes have evidence, and where some
+        strengths: beta, then the alpha of each attribute: where all classes have evidence, and where half
             have none.
+        name_cost: Of a class without images, beside classes with evidence.
         parts: The share of each term in the scores of left-out images, all classes known: of the standard
             deviation over classes.
         left_out: The scores of left-out images, in each setting.
@@ -133,6 +135,7 @@ class Fit:
     with_evidence: Bool[Tensor, "class"]
     evidence: Sequence[Evidence]
     strengths: Float[Tensor, "use feature"]
+    name_cost: NameCost
     parts: Float[Tensor, "feature"]
     left_out: Scores
     class_scores: Scores
@@ -189,22 +192,22 @@ def weigh(
 
     freedom = torch.stack([of.freedom for of in evidence])
     strengths = fit_uses([*terms[:2], add_lacking], labels, with_evidence, freedom)
-    uses = torch.full_like(labels, use)
-    if has_single_images(images):
-        uses[images[labels] == 1] = 1  # without its only image a class is one by name alone
+    known, is_single = with_evidence & ~examples.absent, has_single_images(images)
+    cost = measure_name_cost(terms[:2], labels, known, strengths, is_single=is_single)
     left_out, spreads = [torch.empty_like(class_scores[2]) for _ in terms], strengths[use].clone()
-    for scores, part in zip(left_out[:2], terms, strict=False):
-        for rows, values in in_batches(part, len(labels), labels.device):
-            scores[rows] = torch.tensordot(strengths[1], values, dims=1)
     deviations = torch.zeros_like(spreads)
-    for rows, values in in_batches(terms[2], len(labels), labels.device):
-        left_out[2][rows] = (strengths[uses[rows]].T.unsqueeze(2) * values).sum(dim=0)
-        if len(with_evidence) > 1:
-            deviations += values.std(dim=2).sum(dim=1)
+    for setting, (scores, part) in enumerate(zip(left_out, terms, strict=True)):
+        for rows, values in in_batches(part, len(labels), labels.device):
+            first, second = (torch.tensordot(used, values, dims=1) for used in strengths)
+            scores[rows] = score(first, second, known[setting], cost.threshold)
+            if setting == 2 and is_single:  # without its only image a class is one by name alone
+                scores[rows] = second.where(images[labels[rows], None] == 1, scores[rows])
+            if setting == 2 and len(with_evidence) > 1:
+                deviations += values.std(dim=2).sum(dim=1)
     if len(with_evidence) > 1:
         spreads *= deviations / len(labels)
     return Fit(
-        *(correction, rest, with_evidence, evidence, strengths),
+        *(correction, rest, with_evidence, evidence, strengths, cost),
         *(spreads / spreads.sum(), left_out, class_scores),
     )
 
@@ -224,21 +227,17 @@ def fit_uses(
     with_evidence: Bool[Tensor, "class"],
     freedom: Float[Tensor, "attribute"],
 ) -> Float[Tensor, "use term"]:
-    """beta and the alphas where all classes have evidence, and where some have none (`DearPlus`)."""
-    images = torch.bincount(labels, minlength=len(with_evidence))
-    single, lacking = has_single_images(images), float((images == 0).double().mean())
+    """beta and the alphas where all classes have evidence, and where half have none (`DearPlus`)."""
+    single = has_single_images(torch.bincount(labels, minlength=len(with_evidence)))
     strengths = freedom.new_zeros(2, 1 + len(freedom))
     strengths[:, 0] = 1
-    if len(images) < 2:
+    if len(with_evidence) < 2:
         return strengths
     if single:  # evidence that would count needs an image that can be left out
         terms = [partial(without_evidence, part) for part in terms]
     minima = torch.zeros_like(strengths[0])
     minima[0] = LEAST_BETA
-    absent = 0.0 if single else min(1.0, 2 * lacking)
-    strengths[:] = fit_strengths(
-        terms, labels, minima, [absent / 2, absent / 2, 1 - absent] if absent else [0.5, 0.5, 0]
-    )
+    strengths[:] = fit_strengths(terms[:2], labels, minima)
     if with_evidence.any():
         used, every = with_evidence[labels].nonzero().flatten(), bool(with_evidence.all())
         columns = (with_evidence.long().cumsum(dim=0) - 1)[labels[used]]

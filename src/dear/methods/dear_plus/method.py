@@ -17,7 +17,15 @@ from dear.backbone.head_contributions import grouped_contributions
 from dear.errors import RoleTableError
 from dear.methods.base import ImageFeatures, Logits, Method, TextFeatures, TrainingImages, Trunk
 from dear.methods.dear_plus import DearPlusSettings
-from dear.methods.dear_plus.fitting import LEAST_IMAGES, Examples, Fit, by_attribute, corrected, fit
+from dear.methods.dear_plus.fitting import (
+    LEAST_IMAGES,
+    Examples,
+    Fit,
+    by_attribute,
+    corrected,
+    fit,
+)
+from dear.methods.dear_plus.names import level_names
 from dear.methods.dear_plus.unlabelled import fit_with_others
 from dear.methods.declaration import MethodSettings
 from dear.methods.shared import (
@@ -35,7 +43,7 @@ WHOLE = "image"
 AT_ONCE = 2**24
 """Values of the means of classes that are scored together."""
 
-SAVED = ("rest", "centre", "whitening", "freedom", "parts")
+SAVED = ("rest", "centre", "whitening", "freedom", "parts", "threshold")
 """Buffers that are computed from the training images."""
 
 
@@ -78,10 +86,16 @@ class DearPlus(Method):
 
     - The first is fitted with all classes known. It scores classes that all have evidence.
     - The second is fitted twice over, with one half of the classes taken for ones without images and with the
-      other. It scores classes of which some have no evidence. If a share q of the classes of the training
-      set has no images, the two count for 2 q together and the first cross-entropy for 1 - 2 q (for nothing
-      from q = 1/2 on), so that a share q of the classes counts as absent on average. If all have images, the
-      two count alone.
+      other. It scores classes of which some have no evidence, in the benchmark's protocols all of them.
+
+    In a bundle (`spares_known`) a class by name alone costs the others nothing but what it takes: these keep
+    the first strengths. With s' the scores by the second ones, and sums over the classes with evidence,
+
+        s_n = s'_n + log sum exp s_k - log sum exp s'_k - threshold
+
+    so that n has the odds against all of them that it has by the second strengths, less a threshold: the
+    least with which a class, of each half taken for ones by name in turn, gets at most `NAME_COST` of the
+    left-out images of the other half (`NameCost`).
 
     Where most classes have one image, every class with an image gets evidence, C_a is the covariance of all
     images over 1 + rho, and alpha, which few left-out images could tell, is beta / (2 sqrt(sum of d_a)) in
@@ -96,6 +110,7 @@ class DearPlus(Method):
 
     name = "dear+"
     cheap = True
+    takes_unlabelled = True
     counts_copies = False  # left out one at a time, copies would see each other
     settings: DearPlusSettings
     cosine_scores = False
@@ -107,6 +122,7 @@ class DearPlus(Method):
     whitening: Float[Tensor, "attribute embed embed"]  # W
     freedom: Float[Tensor, "attribute"]  # d
     parts: Float[Tensor, "feature"]
+    threshold: Float[Tensor, ""]  # of a class by name alone, in a bundle
     correction: nn.Parameter  # M, embed embed
     means: nn.Parameter  # w, trained attribute embed
     strengths: nn.Parameter  # both sets of beta and alpha, set feature
@@ -142,6 +158,7 @@ class DearPlus(Method):
         self.register_buffer("whitening", exact.new_empty(count, embed, embed).copy_(torch.eye(embed)))
         self.register_buffer("freedom", exact.new_zeros(count))
         self.register_buffer("parts", exact.new_tensor([1.0, *[0.0] * count]))
+        self.register_buffer("threshold", exact.new_zeros(()))
         self.correction = nn.Parameter(like.new_zeros(embed, embed))
         self.strengths = nn.Parameter(like.new_ones(2, 1 + count))
         self._resize(0)
@@ -217,14 +234,16 @@ class DearPlus(Method):
         """Find which of the current classes have evidence, and so the strengths."""
         rows = rows_by_name(self.trained, self.classnames)
         self.with_evidence, self.row = rows >= 0, rows.clamp(min=0)
-        self.strengths_set = int(not self.with_evidence.all())
+        self.use = int(not self.with_evidence.all())
+        self.is_mixed = bool(self.use and self.with_evidence.any())
         self._prepared_for = self.frozen_text
 
     def evidence(
         self, image: ImageFeatures, text: TextFeatures, *, decoupled: bool = False
     ) -> Float[Tensor, "feature batch class"]:
-        """The terms of the scores: beta f_cls t_k / tau, then alpha_a E_ka of each attribute, which is 0 if
-        ``decoupled``. Raises SettingsError for the text of other classes than those set.
+        """The terms of the scores: beta f_cls t_k / tau, with what is added for a class by name alone, then
+        alpha_a E_ka of each attribute, which is 0 if ``decoupled``. Raises SettingsError for the text of
+        other classes than those set.
         """
         require_current_text(self, text)
         if self._prepared_for is not self.frozen_text:
@@ -232,7 +251,12 @@ class DearPlus(Method):
         of_class = self.clip.scale * image[0] @ text.T
         factors = self._bayes_factors(image[1:]).to(of_class)
         terms = torch.cat([of_class.unsqueeze(0), torch.zeros_like(factors) if decoupled else factors])
-        return self.strengths[self.strengths_set].view(-1, 1, 1) * terms
+        known, strengths = self.with_evidence, self.strengths.view(2, -1, 1, 1)
+        if decoupled or not (self.is_mixed and self.spares_known):
+            return strengths[self.use] * terms
+        first, second = strengths[0] * terms, strengths[1] * terms
+        level = level_names(first.sum(dim=0), second.sum(dim=0), known) - self.threshold.to(terms)
+        return first.where(known, torch.cat([second[:1] + level, second[1:]]))
 
     def logits(self, image: ImageFeatures, text: TextFeatures, *, decoupled: bool = False) -> Logits:
         """The sum of the terms."""
@@ -303,11 +327,15 @@ class DearPlus(Method):
         self.trained.copy_(name_hashes(self.classnames)[result.with_evidence.cpu()])
         for name in ("rest", "parts", "correction", "strengths"):
             getattr(self, name).copy_(getattr(result, name))
+        self.threshold.fill_(result.name_cost.threshold)
         for name, axis in (("means", 1), ("centre", 0), ("whitening", 0), ("freedom", 0)):
             getattr(self, name).copy_(torch.stack([getattr(of, name) for of in result.evidence], dim=axis))
 
     def left_out_scores(self) -> Sequence[Float[Tensor, "item class"]]:
         return self.fitted.left_out
+
+    def describe_names(self) -> dict[str, Any]:
+        return asdict(self.fitted.name_cost)
 
     def fusion_weights(self) -> dict[str, float]:
         """The share of each term in the scores of training images as if they were new: of the standard

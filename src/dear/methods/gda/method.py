@@ -70,10 +70,12 @@ class GDA(Method):
         """Compute means and precision of the training images. Raises SettingsError for too few views."""
         views = [self.frozen_image(images.view(view)) for view in range(self.settings.views)]
         vectors, labels = torch.cat(views), images.labels.repeat(self.settings.views)
-        self._resize(len(self.classnames), len(vectors))
-        self.trained.copy_(name_hashes(self.classnames))
+        items, hashes = items_by_class(labels, len(self.classnames)), name_hashes(self.classnames)
+        with_images = [label for label, members in enumerate(items) if len(members)]
+        self._resize(len(with_images), len(vectors))
+        self.trained.copy_(hashes[with_images])
         self.vectors.copy_(vectors)
-        groups = [vectors[items].double() for items in items_by_class(labels, len(self.classnames))]
+        groups = [vectors[items[label]].double() for label in with_images]
         means = torch.stack([group.mean(dim=0) for group in groups])
         if self.settings.covariance == "mean":
             if min(map(len, groups)) < 2:

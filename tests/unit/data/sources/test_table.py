@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from dear.data.check import check_dataset
+from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
+from dear.errors import SettingsError
 from tests.unit.data.photos import class_folders, load, paths, picture, refused
 from tests.unit.data.sources.test_archive import pack
 
@@ -279,3 +282,68 @@ class TestBesideFolders:
             (tmp_path / "d" / name).write_text(f"path,label\n{rows}\n")
         refused(tmp_path / "d", settings, "has 2 tables of its images: a.csv, b.csv. Leave one")
         refused(tmp_path / "d", settings, "call them train, val and test")
+
+
+class TestCorrections:
+    """Tables that dear wrote, beside the folder that they are of."""
+
+    HEAD = "path,label,suggested,probability,other,reason,predicted,checked\n"
+
+    def test_a_picture_for_two_reasons_is_one_correction(self, two: Path, settings: DataSettings) -> None:
+        rows = "a/0.png,b,b,0.9,,,a,\n" * 2
+        assert labels(two, self.HEAD + rows + "b/0.png,b,,,,,b,yes\n", settings) == {
+            "a/0.png": "b",
+            "b/0.png": "b",
+        }
+        refused_rows = "a/0.png,b,b,0.9,,,a,\na/0.png,c,b,0.9,,,a,\n"
+        (two / "list.csv").write_text(self.HEAD + refused_rows)
+        refused(two / "list.csv", settings, "is already in")
+
+    def test_rows_of_files_that_are_gone_make_no_class(self, two: Path, settings: DataSettings) -> None:
+        (two / "c.png").write_bytes(b"no image")
+        rows = "a/0.png,b,b,0.9,,,a,\nb/0.png,a,,,,,b,\ngone.png,owl,,,,,b,\nc.png,bat,,,,,b,\n"
+        (two / "list.csv").write_text(self.HEAD + rows)
+        data = load_dataset(two / "list.csv", replace(settings, test_share=0))
+        assert data.classnames == ("a", "b")
+        assert any(
+            "2 rows of files that are gone or unreadable: gone.png, c.png" in note for note in data.notes
+        )
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl"])
+def test_columns_by_other_names(suffix: str, two: Path, settings: DataSettings) -> None:
+    text = "Image,Species,label\na/0.png,ant,x\nb/0.png,bee,y\n"
+    if suffix == "jsonl":
+        text = "".join(
+            json.dumps({"Image": f"{name}/0.png", "Species": kind, "label": "x"}) + "\n"
+            for name, kind in (("a", "ant"), ("b", "bee"))
+        )
+    table = two / f"list.{suffix}"
+    table.write_text(text)
+    named = replace(settings, columns="path=Image,label=Species", test_share=0)
+    for source in (table, two):
+        assert load_dataset(source, named).classnames == ("ant", "bee")
+    (two / "list.csv").write_text("Image,Species\na/0.png,ant\n")
+    refused(two / "list.csv", settings, "it has image, Species.* --dataset.columns path=Image,label=Species")
+    for columns in ("path", "colour=x", "path="):
+        with pytest.raises(SettingsError, match="write it as path=Image,label=Species"):
+            DataSettings(columns=columns)
+    (two / "list.csv").write_text("image_id,label\na/0,ant\nb/0,bee\n")
+    assert load_dataset(two / "list.csv", replace(settings, test_share=0)).classnames == ("ant", "bee")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("path,label\na/0.png,crab;wet\nb/0.png,bee\n", "look like several labels each .crab;wet."),
+        ("path,label\na/0.png,1.5\nb/0.png,1.87\nb/1.png,2.25\n", "look like numbers .1.5, 1.87, 2.25."),
+        ("path,label,xmin\na/0.png,ant,1\nb/0.png,bee,2\n", "column xmin is of boxes"),
+    ],
+)
+def test_what_is_no_classification_is_told(two: Path, settings: DataSettings, text: str, told: str) -> None:
+    picture(two / "b/1.png")
+    (two / "list.csv").write_text(text)
+    with pytest.warns(UserWarning, match=f"{told}.*docs/purpose.md"):
+        load_dataset(two / "list.csv", replace(settings, test_share=0))
+    found = check_dataset(str(two / "list.csv"), settings)
+    assert any("docs/purpose.md" in line for line in (*found.notes, *found.warnings))
