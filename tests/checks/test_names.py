@@ -104,3 +104,12 @@ def named(code: str, names: Names = METHOD_NAMES) -> Iterator[str]:
             string = isinstance(node, ast.Constant) and word in names.strings
             if word in names.classes or module or string:
                 yield word
+
+
+def test_no_test_module_imports_another() -> None:
+    """What several share is in tests/helpers, or in a module beside them that has no tests."""
+    for path in (SOURCE.parents[1] / "tests").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and str(node.module).startswith("tests."):
+                names = [str(node.module), *(alias.name for alias in node.names)]
+                assert not [name for name in names if name.rpartition(".")[2].startswith("test_")], path

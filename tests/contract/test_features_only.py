@@ -23,10 +23,10 @@ from dear.methods.atprompt import AtPromptSettings
 from dear.methods.base import Method, TrainingImages
 from dear.methods.registry import METHODS, build_method, methods_on
 from tests.conftest import CONTEXT, MEAN, STD, WORDS
-from tests.contract.test_methods import CLASSES, LABELS, SETTINGS, TEMPLATE, seeded, state, table
+from tests.helpers.bundles import fitted
+from tests.helpers.clips import COCA, RESNET
+from tests.helpers.methods import CLASSES, LABELS, SETTINGS, TEMPLATE, seeded, state, table
 from tests.parity import small
-from tests.unit.adapters.test_bundle import fitted
-from tests.unit.backbone.test_features_only import COCA, RESNET
 from tests.unit.training.world import noise_dataset
 from tests.views import usual_view
 

@@ -23,8 +23,8 @@ from dear.backbone.clip import Clip, tensors_hash
 from dear.errors import DearError
 from dear.methods.registry import METHODS
 from tests.conftest import small_clip_of
-from tests.contract.test_methods import images
-from tests.unit.adapters.test_bundle import fitted
+from tests.helpers.bundles import fitted
+from tests.helpers.methods import images
 
 QUICKLY = settings(max_examples=60, deadline=None, derandomize=True)
 VALUES = st.one_of(

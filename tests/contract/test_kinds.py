@@ -24,19 +24,9 @@ from dear.methods.base import Method
 from dear.methods.registry import METHODS
 from dear.roles.mask import role_mask
 from tests.conftest import CONTEXT, MEAN, STD, WORDS
-from tests.contract.test_methods import (
-    CLASSES,
-    LABELS,
-    TEMPLATE,
-    images,
-    make,
-    seeded,
-    state,
-    target,
-    train,
-)
+from tests.helpers.bundles import fitted
+from tests.helpers.methods import CLASSES, LABELS, TEMPLATE, images, make, seeded, state, target, train
 from tests.parity import small
-from tests.unit.adapters.test_bundle import fitted
 from tests.unit.backbone.shrunk import shrunk
 from tests.views import usual_view
 

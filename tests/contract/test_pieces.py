@@ -20,17 +20,7 @@ from dear.methods.declaration import MethodSettings
 from dear.methods.mmrl import MmrlSettings
 from dear.methods.mmrlpp import MmrlPlusSettings
 from dear.methods.registry import METHODS, build_method
-from tests.contract.test_methods import (
-    CLASSES,
-    OTHERS,
-    SETTINGS,
-    TEMPLATE,
-    MakeClip,
-    images,
-    make,
-    seeded,
-    table,
-)
+from tests.helpers.methods import CLASSES, OTHERS, SETTINGS, TEMPLATE, MakeClip, images, make, seeded, table
 
 WORDS = ("red", "green", "blue", "circle", "tree", "sea")
 MANY = ["red circle on the sea", *(f"{one} {other}" for one, other in product(WORDS, WORDS)), *WORDS]

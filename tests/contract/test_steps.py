@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_leaves
 
 from dear.methods.base import Method
 from dear.methods.registry import method_class
-from tests.contract.test_methods import LABELS, TRAINED, MakeClip, images, make, target
+from tests.helpers.methods import LABELS, TRAINED, MakeClip, images, make, target
 
 # Skip Tuning chooses classes by the images of each batch: how many, it must ask its device.
 STEPPED = [name for name in TRAINED if method_class(name).takes_steps and name != "skip"]

@@ -8,7 +8,7 @@ from dear.backbone.loading.convert import to_clip
 from dear.backbone.loading.tiny import WordTokenizer
 from dear.methods.registry import build_method
 from tests.conftest import MEAN, STD, WORDS, MakeModel
-from tests.contract.test_methods import CLASSES, MakeClip, images, make
+from tests.helpers.methods import CLASSES, MakeClip, images, make
 from tests.views import usual_view
 
 

@@ -23,7 +23,7 @@ from dear.retrieval.index import open_index
 from dear.serving.limits import Limits, Refused
 from dear.serving.server import listen, server_of
 from dear.serving.service import Service
-from tests.unit.report.test_roles_page import PLACES, curve, noise_pictures, table
+from tests.unit.report.samples import PLACES, curve, noise_pictures, table
 from tests.unit.serving.small import bomb, picture, png, small_predictor
 
 for name, extra in (("uvicorn", "app"), ("playwright", "dev")):

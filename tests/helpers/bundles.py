@@ -2,7 +2,14 @@
 
 from typing import Any
 
-from dear.adapters.facts import BundleScores
+import torch
+
+from dear.adapters.bundle import Bundle
+from dear.adapters.facts import BundleScores, TrainingFacts
+from dear.backbone.clip import Clip
+from dear.methods.base import Method
+from dear.methods.registry import METHODS, build_method
+from tests.helpers.methods import CLASSES, SETTINGS, TEMPLATE, all_images, make, table
 
 
 def bundle_scores(images: int = 7, **fields: Any) -> BundleScores:
@@ -13,3 +20,32 @@ def bundle_scores(images: int = 7, **fields: Any) -> BundleScores:
         "confusions": (), "per_class": {},
     }  # fmt: skip
     return BundleScores(**guesses | {"images": images} | fields)
+
+
+def fitted(name: str, clip: Clip, settings: Any = None) -> tuple[Bundle, Method]:
+    """A method with parameters moved away from where they start, as training does, and its bundle."""
+    mine = settings or SETTINGS.get(name) or METHODS[name].settings()
+    method = build_method(name, clip, torch.Generator().manual_seed(1), roles=table(clip), settings=mine)
+    if (teacher := METHODS[name].teacher) is not None:
+        method.set_teacher(make(teacher, clip))
+    method.set_classes(CLASSES, TEMPLATE)
+    method.before_training(all_images(method))
+    generator = torch.Generator().manual_seed(2)
+    with torch.no_grad():
+        for parameter in method.trainable:
+            parameter += 0.1 * torch.randn(parameter.shape, generator=generator)
+    bundle = Bundle(
+        method=name,
+        settings=mine,
+        model="small",
+        pretrained="random",
+        weights=clip.identity,
+        roles=table(clip) if METHODS[name].needs_roles else None,
+        classes=tuple(CLASSES),
+        templates=tuple(TEMPLATE),
+        tensors={k: v.detach().clone() for k, v in method.stored_tensors().items()},
+        temperature=1.7,
+        scores=bundle_scores(accuracy=4 / 7),
+        training=TrainingFacts(data="by hand", shots=3),
+    )
+    return bundle, method

@@ -101,7 +101,7 @@ class Bundle:
         training: What it was trained on and how.
         image_hashes: Those of the images that it was fitted on (`dear.data.images.photos`), sorted and
             joined; empty if unknown.
-        known, refuse: What tells images of no known class, and the share of others that it may refuse.
+        known, refuse: The outlier model, and the share of images of the classes that it may refuse.
         source: The folder that it was read from; "" for one that was made here.
         review: The rows of review.csv; None if it was read from a folder.
     """

@@ -260,7 +260,9 @@ def collect_settings(
             by_method[name] = values
         elif values:
             option = f"--{group}.{next(iter(values)).replace('_', '-')}"
-            raise SettingsError(f"{option} applies to {name}, which is not run: {', '.join(methods)}.")
+            raise SettingsError(
+                f"{option} is a setting of {name}; this command runs only {', '.join(methods)}."
+            )
     return by_method
 
 

@@ -43,7 +43,7 @@ class Predictions:
         features: Unit image features, a row for each feature of the method; None if they were not asked for.
         temperature: What the logits are divided by before the softmax.
         frozen: Unit image features of the frozen backbone; None if it was not evaluated.
-        new: The labels of the classes that the method was not trained on, where there are others too.
+        new: Labels of untrained classes; empty unless scored together with trained ones.
     """
 
     classes: tuple[str, ...]

@@ -61,8 +61,10 @@ def difference_grid(
         tied = [row.label for row in rows if (p := row.cells[column]) and p.mean > 1 - LEVEL]
         if tied:
             notes.append(f"Not different at the {1 - LEVEL:.0%} level {where}: {', '.join(tied)}.")
+    columns = COLUMNS if any(by_images.values()) else COLUMNS[:2]
+    rows = [GridRow(row.label, row.cells[: len(columns)]) for row in rows]
     title = f"Against {against}"
-    return Grid(f"{name}-against", title, "Methods", COLUMNS, tuple(rows), tuple(notes), INTERVAL)
+    return Grid(f"{name}-against", title, "Methods", columns, tuple(rows), tuple(notes), INTERVAL)
 
 
 def t_test(differences: Sequence[float]) -> float:

@@ -69,7 +69,7 @@ class RunMistakes(NamedTuple):
 
     @property
     def slug(self) -> str:
-        """The name of its matrix and of that's file."""
+        """The name of its matrix and of its file."""
         method = self.method.replace("++", "pp").replace("+", "-plus")
         words = f"confusion {self.dataset} {self.part.split()[0]} {method}".lower()
         return re.sub(r"[^a-z0-9]+", "-", words).strip("-")[:LONGEST_NAME]

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 CHUNK = 256  # files per commit
 DEAD_SHARE = 0.2  # share of rows without a file at which they are removed
-SAME = 1e-5  # distance from the mean, as a share of its length, up to which images do not differ
+SAME = 1e-5  # images nearer to the mean, as a share of its length, count as equal
 TABLES = """
     BEGIN;
     CREATE TABLE metadata (state TEXT, facts TEXT);

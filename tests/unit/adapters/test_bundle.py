@@ -17,45 +17,16 @@ from dear.adapters.bundle import Bundle, distinct
 from dear.adapters.bundle_config import ADAPTER, CARD, CONFIG, check_bundle, check_writable, config_hash
 from dear.adapters.facts import TrainingFacts
 from dear.adapters.predictor import Predictor
-from dear.backbone.clip import Clip, tensors_hash
+from dear.backbone.clip import tensors_hash
 from dear.errors import BundleError, DataError, OutputError
 from dear.methods.base import Method
-from dear.methods.registry import METHODS, build_method
+from dear.methods.registry import METHODS
 from tests.conftest import MakeClip
-from tests.contract.test_methods import CLASSES, SETTINGS, TEMPLATE, all_images, images, make, table
-from tests.helpers.bundles import bundle_scores
+from tests.helpers.bundles import bundle_scores, fitted
+from tests.helpers.methods import CLASSES, images
 from tests.standin_hub import COMMIT, StandIn
 
 SCORES = asdict(bundle_scores())
-
-
-def fitted(name: str, clip: Clip, settings: Any = None) -> tuple[Bundle, Method]:
-    """A method with parameters moved away from where they start, as training does, and its bundle."""
-    mine = settings or SETTINGS.get(name) or METHODS[name].settings()
-    method = build_method(name, clip, torch.Generator().manual_seed(1), roles=table(clip), settings=mine)
-    if (teacher := METHODS[name].teacher) is not None:
-        method.set_teacher(make(teacher, clip))
-    method.set_classes(CLASSES, TEMPLATE)
-    method.before_training(all_images(method))
-    generator = torch.Generator().manual_seed(2)
-    with torch.no_grad():
-        for parameter in method.trainable:
-            parameter += 0.1 * torch.randn(parameter.shape, generator=generator)
-    bundle = Bundle(
-        method=name,
-        settings=mine,
-        model="small",
-        pretrained="random",
-        weights=clip.identity,
-        roles=table(clip) if METHODS[name].needs_roles else None,
-        classes=tuple(CLASSES),
-        templates=tuple(TEMPLATE),
-        tensors={k: v.detach().clone() for k, v in method.stored_tensors().items()},
-        temperature=1.7,
-        scores=bundle_scores(accuracy=4 / 7),
-        training=TrainingFacts(data="by hand", shots=3),
-    )
-    return bundle, method
 
 
 @torch.no_grad()

@@ -17,8 +17,8 @@ from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.errors import DataError
 from tests.conftest import MakeClip
-from tests.contract.test_methods import CLASSES, OTHERS, images
-from tests.unit.adapters.test_bundle import fitted
+from tests.helpers.bundles import fitted
+from tests.helpers.methods import CLASSES, OTHERS, images
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from dear.errors import DataError, SettingsError
 from dear.methods.coop import CoOpSettings
 from dear.methods.registry import METHODS
 from tests.conftest import MakeClip
-from tests.contract.test_methods import CLASSES, OTHERS, TEMPLATE, images
-from tests.unit.adapters.test_bundle import fitted
+from tests.helpers.bundles import fitted
+from tests.helpers.methods import CLASSES, OTHERS, TEMPLATE, images
 
 
 def pictures() -> list[Image.Image]:

@@ -22,8 +22,8 @@ from dear.backbone.clip import Clip
 from dear.backbone.loading.load import load_clip
 from dear.backbone.loading.open_clip_format import build_from, initial_weights_from
 from dear.errors import DearError
+from tests.helpers.saved_clips import saved
 from tests.unit.backbone.sharded_files import write_sharded
-from tests.unit.backbone.test_from_transformers import saved
 from tests.unit.backbone.tokenizer_files import write_tokenizer
 
 SIZES = {"image_size": 8, "patch_size": 4, "width": 6, "head_width": 3, "layers": 1, "mlp_ratio": 2.0}

@@ -14,9 +14,9 @@ from dear.backbone.loading.load import find_weights, load_clip
 from dear.backbone.names import BackboneName
 from dear.errors import WeightsError
 from dear.limits import LimitError
+from tests.helpers.saved_clips import saved
 from tests.standin_hub import COMMIT, Faults, StandIn
 from tests.unit.backbone.prime import NAME
-from tests.unit.backbone.test_from_transformers import saved
 
 CLIP, FILE, PIXELS = "someone/prime-clip", "open_clip_model.safetensors", "preprocessor_config.json"
 OFFLINE = "huggingface_hub.constants.HF_HUB_OFFLINE"

@@ -13,8 +13,8 @@ import torch
 from dear.backbone.loading.load import load_clip
 from dear.backbone.loading.tokenizer_file import is_clip_tokenizer
 from dear.errors import DearError, WeightsError
+from tests.helpers.saved_clips import compare, saved
 from tests.standin_hub import StandIn
-from tests.unit.backbone.test_from_transformers import compare, saved
 from tests.unit.backbone.tokenizer_files import clips
 
 transformers = pytest.importorskip("transformers")

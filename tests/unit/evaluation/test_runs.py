@@ -27,6 +27,7 @@ from dear.methods.gda.method import GDA
 from dear.progress import TrainingStep
 from dear.roles.variants import draw_roles, shuffle_roles, with_role
 from dear.writing import UNFINISHED
+from tests.helpers.records import numbers
 from tests.unit.training.world import CLASSES, Noise, noise_dataset, role_table
 
 TRAINING = {"epochs": 2, "batch": 3, "lr": 1e-2}
@@ -38,11 +39,6 @@ def run(
 ) -> list[dict[str, Any]]:
     given: dict[str, Any] = {"shots": 2, "train": TRAINING, "roles": role_table(clip)} | options
     return run_all(clip, [noise_dataset()], setups, out=out, **given)
-
-
-def numbers(record: dict[str, Any]) -> Any:
-    epochs = [{k: v for k, v in e.items() if k != "seconds"} for e in record["train"]["epochs"]]
-    return [epochs, record["results"], record["fusion_weights"], record["fewshot"]]
 
 
 def test_a_record_has_all_its_fields(small_clip: Clip) -> None:

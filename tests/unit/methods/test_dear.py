@@ -10,32 +10,22 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from dear.backbone.attention import attention_weights
-from dear.backbone.block import Block
 from dear.backbone.clip import Clip, Identity
 from dear.errors import RoleTableError
 from dear.limits import LimitError
-from dear.methods.dear import DearSettings
 from dear.methods.dear.method import Dear
 from dear.roles.settings import CoreMask
-from dear.roles.table import HeadRole, RoleTable
+from dear.roles.table import HeadRole
 from dear.roles.variants import with_role
 from tests.conftest import MakeClip
+from tests.unit.methods.small import ORIGINAL, block_of, dear, images
 from tests.unit.training.world import CLASSES, KINDS
 from tests.unit.training.world import role_table as table
-
-ORIGINAL = 26
 
 
 @pytest.fixture
 def clip(make_small_clip: MakeClip) -> Clip:
     return make_small_clip(dtype=torch.float64)
-
-
-def dear(clip: Clip, roles: RoleTable | None = None, **options: Any) -> Dear:
-    settings = DearSettings(**{"first": 8, "token_std": 0.5} | options)
-    method = Dear(clip, roles or table(clip), torch.Generator().manual_seed(1), settings)
-    method.set_classes(CLASSES, ["a photo of a {}"])
-    return method
 
 
 def test_masks_are_bounded_before_they_are_made(clip: Clip, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,10 +39,6 @@ def test_masks_are_bounded_before_they_are_made(clip: Clip, monkeypatch: pytest.
         dear(clip, tokens=1)
 
 
-def images(seed: int = 3) -> Tensor:
-    return torch.rand(2, 3, 20, 20, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
 @torch.no_grad()
 def f_cls(method: Dear) -> Tensor:
     return method.image_features(method.image_trunk(images()))[0]
@@ -61,12 +47,6 @@ def f_cls(method: Dear) -> Tensor:
 @torch.no_grad()
 def frozen(clip: Clip) -> Tensor:
     return normalize(clip.encode_image(clip.normalize_pixels(images())), dim=-1)
-
-
-def block_of(method: Dear, layer: int) -> Block:
-    block = method.clip.image.blocks[layer - 1]
-    assert isinstance(block, Block)
-    return block
 
 
 def random_layer_input(tokens: int, seed: int) -> Tensor:

@@ -10,7 +10,7 @@ from dear.backbone.clip import Clip
 from dear.methods.dear.method import Dear, ramp
 from dear.roles.table import HeadRole, RoleTable
 from tests.conftest import MakeClip
-from tests.unit.methods.test_dear import ORIGINAL, block_of, dear, images
+from tests.unit.methods.small import ORIGINAL, block_of, dear, images
 from tests.unit.training.world import role_table as table
 
 

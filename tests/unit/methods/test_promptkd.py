@@ -8,7 +8,7 @@ from dear.backbone.clip import Clip
 from dear.methods.base import Method
 from dear.methods.promptkd import PromptKdSettings
 from tests.conftest import MakeClip
-from tests.contract.test_methods import CLASSES, LABELS, TEMPLATE, images, make, target
+from tests.helpers.methods import CLASSES, LABELS, TEMPLATE, images, make, target
 
 
 def student(clip: Clip, settings: PromptKdSettings | None = None) -> Method:

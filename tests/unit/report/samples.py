@@ -5,10 +5,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 
 from dear.evaluation.predictions import ImagePredictions
 from dear.evaluation.records import SCHEMA
 from dear.report.report_page import report_page
+from dear.roles.ablation import Ablated, LayerAblation, LayerCurve
+from dear.roles.pictures import HeadGallery, HeadImages, RankedImage
+from dear.roles.table import RoleTable
 
 PIXEL = base64.b64encode(b"\x89PNG not decoded here").decode()
 FEATURES = ("cls", "color", "shape")
@@ -120,3 +124,96 @@ def neighbours() -> dict[str, Any]:
 def report_html(**content: Any) -> str:
     """The text of the report."""
     return report_page(**content).text
+
+
+def score(accuracy: float, decoupled: float | None = None) -> dict[str, Any]:
+    return {"accuracy": accuracy, "decoupled": accuracy if decoupled is None else decoupled, "per_class": {}}
+
+
+def ablated(data: str, variant: str | None, base: float, novel: float, **options: Any) -> dict[str, Any]:
+    results = {"base": score(base, base - 0.1), "novel": score(novel, novel - 0.2), "hm": 0.5}
+    return record(data, "dear", base, novel, variant=variant, results=results, **options)
+
+
+def few(data: str, method: str, shots: int, accuracy: float, seed: int = 1) -> dict[str, Any]:
+    made = record(
+        data, method, 0, 0, seed=seed, protocol="few-shot", shots=shots, results={"all": score(accuracy)}
+    )
+    return made | {"key": f"{data} {method} {shots} {seed}"}
+
+
+def moved(
+    method: str, source: float, targets: dict[str, float], protocol: str = "cross-dataset",
+    name: str = "tools", fused: float = 0.0,
+) -> dict[str, Any]:  # fmt: skip
+    """``fused`` is by how much the accuracy with all features is above that of the class feature."""
+    results = {
+        "source": score(source + fused, source),
+        "targets": {k: score(v + fused, v) for k, v in targets.items()},
+    }
+    told = [{"name": name, "title": name.title(), "identity": name} for name in targets]
+    made = record(name, method, 0, 0, protocol=protocol, results=results, targets=told)
+    return made | {"key": f"{protocol} {method}"}
+
+
+def table(**changes: Any) -> RoleTable:
+    """Two layers of three heads, with all the evidence that a discovered table has."""
+    rows = [
+        (9, 0, "core", "color", 0.2, {"color": 0.9, "shape": 0.1}, ["red & <b>", "blue"]),
+        (9, 1, "mixed", None, 0.9, {"shape": 0.6, "style": 0.4}, ["a circle"] * 11),
+        (9, 2, "generalization", None, 1.3, {"style": 1.0}, ["a sketch"]),
+        (10, 0, "other-specialized", None, 0.1, {"animal": 1.0}, ["a dog"]),
+        (10, 1, "mixed", None, 0.8, {"color": 0.5, "animal": 0.5}, ["teal"]),
+        (10, 2, "core", "shape", 0.15, {"shape": 1.0}, ["a square"]),
+    ]
+    heads = [
+        {
+            "layer": layer, "head": head, "role": role, "attribute": attribute, "concept": next(iter(share)),
+            "entropy": entropy, "share": share, "phrases": phrases,
+        }
+        for layer, head, role, attribute, entropy, share, phrases in rows
+    ]  # fmt: skip
+    clusters = [{"concept": "color", "size": 31, "exemplars": ["red & <b>"]}]
+    clusters += [{"concept": "animal", "size": 17, "exemplars": []}]
+    evidence = {
+        "clusters": clusters,
+        "dbcv": 0.31,
+        "tried": [
+            {"min_size": 15, "selection": "eom", "clusters": 2, "left_out": 0.1, "dbcv": 0.31},
+            {"min_size": 99, "selection": "eom", "clusters": 1, "left_out": 0.0, "dbcv": None},
+        ],
+        "dbcv_by_k": {"3": 0.25},
+        "thresholds": [0.15, 0.9],
+        "phrases": 7,
+        "left_out_by_hdbscan": 2,
+        "points": [[0.0, 1.0, "color", "red & <b>"], [2.0, 1.5, "animal", "a dog"], [1.0, 1.0, "color", "x"]],
+    }
+    weights = {"model": "small", "pretrained": "random", "sha256": "ab" * 32}
+    whole = {"schema": 1, "source": "by <hand>", "weights": weights, "attributes": ["color", "shape"]}
+    settings = {"k": 2, "min_sizes": [15, 99]}
+    content = {**whole, "heads": heads, "settings": settings, "evidence": evidence, **changes}
+    return RoleTable.from_json(content, "the table")
+
+
+PLACES = [(layer, head) for layer in (9, 10) for head in range(3)]
+
+
+def noise_pictures(places: list[tuple[int, int]], a_head: int, images: int, side: int = 64) -> HeadGallery:
+    """Noise is the worst case of a JPEG. The images of the heads are taken in turn."""
+    generator = torch.Generator().manual_seed(1)
+    heads, used = {}, set[int]()
+    for at, place in enumerate(places):
+        mine = [(2 * a_head * at + one) % images for one in range(2 * a_head)]
+        used |= {*mine}
+        rows = [tuple(RankedImage(one, 2.5) for one in half) for half in (mine[:a_head], mine[a_head:])]
+        heads[place] = HeadImages(*rows)
+    draw = {
+        one: torch.randint(0, 256, (3, side, side), generator=generator, dtype=torch.uint8) for one in used
+    }
+    return HeadGallery(images, heads, draw, {one: f"<b>{one}" for one in draw})
+
+
+def curve(lost: float) -> LayerCurve:
+    part = Ablated(1 - lost / 2, lost)
+    layers = tuple(LayerAblation(layer, part, part) for layer in range(1, 11))
+    return LayerCurve(120, 0.5, layers, part, (9, 10))

@@ -59,5 +59,8 @@ def test_a_table_against_a_method(tmp_path: Path) -> None:
     assert (dear[5].mean, dear[6].mean, dear[7].mean) == (18, 0, pytest.approx(2 * 2 / 2**18))
     assert [cell.mean for cell in maple] == [0, 1, 0, 0, 0, 0, 0, 1]
     assert "Not different at the 5% level over images: maple − coop." in grid.notes
+    without = [{key: value for key, value in run.items() if key != "predictions"} for run in runs]
+    grid = report_page(title="t", records=without, against="coop").tables[-2]
+    assert (grid.name, grid.columns) == ("base-to-novel-against", ("Difference", "p"))
     with pytest.raises(UnknownNameError, match=r"'tip-adapter'.*coop"):
         report_page(title="t", records=runs, against="tip-adapter")

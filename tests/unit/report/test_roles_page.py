@@ -5,55 +5,13 @@ import io
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
 from PIL import Image
 
 from dear.report.roles_page import phrase_map, roles_page, write_roles_page
-from dear.roles.ablation import Ablated, LayerAblation, LayerCurve
-from dear.roles.pictures import HeadGallery, HeadImages, RankedImage
-from dear.roles.table import RoleTable
-
-
-def table(**changes: Any) -> RoleTable:
-    """Two layers of three heads, with all the evidence that a discovered table has."""
-    rows = [
-        (9, 0, "core", "color", 0.2, {"color": 0.9, "shape": 0.1}, ["red & <b>", "blue"]),
-        (9, 1, "mixed", None, 0.9, {"shape": 0.6, "style": 0.4}, ["a circle"] * 11),
-        (9, 2, "generalization", None, 1.3, {"style": 1.0}, ["a sketch"]),
-        (10, 0, "other-specialized", None, 0.1, {"animal": 1.0}, ["a dog"]),
-        (10, 1, "mixed", None, 0.8, {"color": 0.5, "animal": 0.5}, ["teal"]),
-        (10, 2, "core", "shape", 0.15, {"shape": 1.0}, ["a square"]),
-    ]
-    heads = [
-        {
-            "layer": layer, "head": head, "role": role, "attribute": attribute, "concept": next(iter(share)),
-            "entropy": entropy, "share": share, "phrases": phrases,
-        }
-        for layer, head, role, attribute, entropy, share, phrases in rows
-    ]  # fmt: skip
-    clusters = [{"concept": "color", "size": 31, "exemplars": ["red & <b>"]}]
-    clusters += [{"concept": "animal", "size": 17, "exemplars": []}]
-    evidence = {
-        "clusters": clusters,
-        "dbcv": 0.31,
-        "tried": [
-            {"min_size": 15, "selection": "eom", "clusters": 2, "left_out": 0.1, "dbcv": 0.31},
-            {"min_size": 99, "selection": "eom", "clusters": 1, "left_out": 0.0, "dbcv": None},
-        ],
-        "dbcv_by_k": {"3": 0.25},
-        "thresholds": [0.15, 0.9],
-        "phrases": 7,
-        "left_out_by_hdbscan": 2,
-        "points": [[0.0, 1.0, "color", "red & <b>"], [2.0, 1.5, "animal", "a dog"], [1.0, 1.0, "color", "x"]],
-    }
-    weights = {"model": "small", "pretrained": "random", "sha256": "ab" * 32}
-    whole = {"schema": 1, "source": "by <hand>", "weights": weights, "attributes": ["color", "shape"]}
-    settings = {"k": 2, "min_sizes": [15, 99]}
-    content = {**whole, "heads": heads, "settings": settings, "evidence": evidence, **changes}
-    return RoleTable.from_json(content, "the table")
+from dear.roles.pictures import HeadGallery
+from tests.unit.report.samples import PLACES, curve, noise_pictures, table
 
 
 def test_everything_that_the_table_holds(tmp_path: Path) -> None:
@@ -87,30 +45,6 @@ def test_a_table_without_evidence() -> None:
 def test_what_the_map_of_phrases_says() -> None:
     drawing = phrase_map(table())
     assert "Map of 3 phrases by concept: color 2, animal 1." in drawing.description
-
-
-PLACES = [(layer, head) for layer in (9, 10) for head in range(3)]
-
-
-def noise_pictures(places: list[tuple[int, int]], a_head: int, images: int, side: int = 64) -> HeadGallery:
-    """Noise is the worst case of a JPEG. The images of the heads are taken in turn."""
-    generator = torch.Generator().manual_seed(1)
-    heads, used = {}, set[int]()
-    for at, place in enumerate(places):
-        mine = [(2 * a_head * at + one) % images for one in range(2 * a_head)]
-        used |= {*mine}
-        rows = [tuple(RankedImage(one, 2.5) for one in half) for half in (mine[:a_head], mine[a_head:])]
-        heads[place] = HeadImages(*rows)
-    draw = {
-        one: torch.randint(0, 256, (3, side, side), generator=generator, dtype=torch.uint8) for one in used
-    }
-    return HeadGallery(images, heads, draw, {one: f"<b>{one}" for one in draw})
-
-
-def curve(lost: float) -> LayerCurve:
-    part = Ablated(1 - lost / 2, lost)
-    layers = tuple(LayerAblation(layer, part, part) for layer in range(1, 11))
-    return LayerCurve(120, 0.5, layers, part, (9, 10))
 
 
 def test_the_page_has_each_picture_once() -> None:

@@ -11,40 +11,10 @@ from dear.errors import DataError
 from dear.report.grid import Cell, Grid, GridRow, marked
 from dear.report.protocols import tables_of
 from dear.report.protocols.base_to_novel import Results, paired_grid, published_grid
-from tests.unit.report.samples import record, report_html
+from tests.unit.report.samples import ablated, few, moved, record, report_html, score
 
 LAION = {"model": "ViT-B-16", "pretrained": "laion2b_s34b_b88k", "sha256": "cd" * 32}
 OPENAI = LAION | {"pretrained": "openai"}
-
-
-def score(accuracy: float, decoupled: float | None = None) -> dict[str, Any]:
-    return {"accuracy": accuracy, "decoupled": accuracy if decoupled is None else decoupled, "per_class": {}}
-
-
-def ablated(data: str, variant: str | None, base: float, novel: float, **options: Any) -> dict[str, Any]:
-    results = {"base": score(base, base - 0.1), "novel": score(novel, novel - 0.2), "hm": 0.5}
-    return record(data, "dear", base, novel, variant=variant, results=results, **options)
-
-
-def few(data: str, method: str, shots: int, accuracy: float, seed: int = 1) -> dict[str, Any]:
-    made = record(
-        data, method, 0, 0, seed=seed, protocol="few-shot", shots=shots, results={"all": score(accuracy)}
-    )
-    return made | {"key": f"{data} {method} {shots} {seed}"}
-
-
-def moved(
-    method: str, source: float, targets: dict[str, float], protocol: str = "cross-dataset",
-    name: str = "tools", fused: float = 0.0,
-) -> dict[str, Any]:  # fmt: skip
-    """``fused`` is by how much the accuracy with all features is above that of the class feature."""
-    results = {
-        "source": score(source + fused, source),
-        "targets": {k: score(v + fused, v) for k, v in targets.items()},
-    }
-    told = [{"name": name, "title": name.title(), "identity": name} for name in targets]
-    made = record(name, method, 0, 0, protocol=protocol, results=results, targets=told)
-    return made | {"key": f"{protocol} {method}"}
 
 
 def cells(grid: Grid, label: str) -> list[str]:

@@ -13,7 +13,7 @@ from dear.roles.compare import compare
 from dear.roles.packaged import FOLDER, named_table, role_table
 from dear.roles.table import HeadRole, RoleTable
 from dear.roles.variants import by_concept, with_quantile
-from tests.unit.backbone.test_features_only import RESNET, clip_of, network_of
+from tests.helpers.clips import RESNET, clip_of, network_of
 
 PUBLISHED = FOLDER / "published.ViT-B-16.json"
 SHARED = Path(__file__).parents[4] / "shared" / "paper" / "head_roles_vit_b16.json"

@@ -10,7 +10,7 @@ from dear.errors import SettingsError
 from dear.roles.decompose import decompose
 from dear.roles.pictures import HeadGallery, build_gallery, extremes
 from dear.roles.textspan import textspan
-from tests.unit.roles.test_textspan import Array, published
+from tests.unit.roles.samples import Array, published
 from tests.unit.training.world import Noise
 from tests.views import eval_views
 

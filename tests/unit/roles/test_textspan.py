@@ -3,28 +3,10 @@
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 
 from dear.errors import DataError, SettingsError
 from dear.roles.textspan import Moments, textspan
-
-Array = NDArray[np.float64]
-
-
-def published(data: Array, text: Array, iters: int, rank: int) -> list[int]:
-    """The authors' procedure, step by step: project the text, centre the data, pick, deflate both."""
-    _, _, vh = np.linalg.svd(data, full_matrices=False)
-    vh = vh[:rank]
-    text = (vh.T @ np.linalg.inv(vh @ vh.T) @ vh @ text.T).T
-    data = data - data.mean(axis=0, keepdims=True)
-    picks = []
-    for _ in range(iters):
-        picks.append(int(np.argmax((data @ text.T).std(axis=0))))
-        direction = text[picks[-1]].copy()
-        square = direction @ direction
-        data = data - np.outer(data @ direction / square, direction)
-        text = text - np.outer(text @ direction / square, direction)
-    return picks
+from tests.unit.roles.samples import Array, published
 
 
 def heads_and_text(seed: int, n: int = 211, d: int = 29, m: int = 97) -> tuple[Array, Array]:

@@ -30,7 +30,7 @@ class Protocol(ABC):
         trains_as: Other commands that train with the settings published for this protocol.
         data: The data sets that it runs on if none is named.
         shots: The numbers of training images per class that it runs with by default.
-        several_shots: True if its table can show several numbers of shots.
+        several_shots: True if it accepts several shot counts.
         novel_classes: True if it scores classes that a method was not trained on.
         unlabelled: True if a method may train on the training images of all classes without their labels.
         shared_training: A name for its training, shared with the protocols that train in the same way.

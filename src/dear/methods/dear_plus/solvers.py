@@ -32,22 +32,14 @@ def fit_correction(
 ) -> Float[Tensor, "embed embed"]:
     """The linear map M that minimises the mean cross-entropy of (f + f M) t over the classes, plus
     penalty / 2 |M|^2, from zero by L-BFGS. ``text`` is times 1 / tau. Warns if it stops far from the minimum.
-
-    The solver varies N, with M = U (N / sqrt(a b' + penalty)) V', U a U' the mean of f f' and V b V' that of
-    t' (diag(p) - p p') t with the probabilities at zero: so the objective curves alike in most directions.
     """
     rows = max(1, AT_ONCE // len(text))
     batches = [*zip(features.split(rows), labels.split(rows), strict=True)]
-    confidence = torch.zeros_like(text @ text.T)
-    for part, _ in batches:
-        probabilities = (part @ text.T).softmax(dim=1)
-        confidence += probabilities.sum(dim=0).diag() - probabilities.T @ probabilities
-    curvature = text.T @ confidence @ text / len(features)
-    (a, left), (b, right) = map(torch.linalg.eigh, (features.T @ features / len(features), curvature))
-    scale = (a.clamp(min=0).outer(b.clamp(min=0)) + penalty).sqrt()
+    change = features.new_zeros(features.shape[1], features.shape[1]).requires_grad_()
 
-    def derive(change: Tensor) -> tuple[Float[Tensor, ""], Float[Tensor, "embed embed"]]:
-        """The objective and its gradient."""
+    @torch.no_grad()  # which the solver turns off
+    def closure() -> Tensor:
+        """The objective; its gradient is left in ``change``."""
         loss, gradient = penalty / 2 * change.square().sum(), penalty * change
         directions = text.T + change @ text.T
         for part, of_part in batches:
@@ -57,11 +49,11 @@ def fit_correction(
             residual = logarithms.exp_()
             residual[picked] -= 1
             gradient += part.T @ (residual @ text) / len(features)
-        return loss, gradient
+        change.grad = gradient
+        return loss
 
-    varied = torch.zeros_like(scale).requires_grad_()
     solver = torch.optim.LBFGS(
-        [varied],
+        [change],
         max_iter=ITERATIONS,
         max_eval=2 * ITERATIONS,
         tolerance_grad=ENOUGH,
@@ -69,20 +61,16 @@ def fit_correction(
         line_search_fn="strong_wolfe",
     )
 
-    def closure() -> Tensor:
-        loss, gradient = derive(left @ (varied / scale) @ right.T)
-        varied.grad = left.T @ gradient @ right / scale
-        return loss
-
     solver.step(closure)
-    change: Tensor = left @ (varied.detach() / scale) @ right.T
+    closure()  # the gradient of the last step
+    assert change.grad is not None
     # The objective curves by the penalty at least, so that the minimum is at most |gradient| / penalty away.
-    if derive(change)[1].norm() > CLOSE * penalty * change.norm() + ENOUGH * penalty:
+    if change.grad.norm() > CLOSE * penalty * change.detach().norm() + ENOUGH * penalty:
         warn(
             f"dear+: the correction of the class feature has not converged in {ITERATIONS} iterations; a "
             "larger penalty (--dear-plus.penalty) takes fewer."
         )
-    return change
+    return change.detach()
 
 
 def fit_strengths(

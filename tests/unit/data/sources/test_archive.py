@@ -17,16 +17,9 @@ from dear.data.settings import DataSettings
 from dear.data.sources import archive
 from dear.errors import DataError
 from dear.limits import LimitError
+from tests.helpers.data import pack
 from tests.interrupts import interrupt_at_each_line
 from tests.unit.data.photos import COUNTS, class_folders, load, paths, picture, refused
-
-
-def pack(path: Path, folder: Path, within: str = "") -> Path:
-    with zipfile.ZipFile(path, "w") as file:
-        for place in sorted(folder.rglob("*")):
-            if place.is_file():
-                file.write(place, within + place.relative_to(folder).as_posix())
-    return path
 
 
 def zipped(path: Path, contents: dict[str, bytes]) -> Path:

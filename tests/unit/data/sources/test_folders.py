@@ -17,8 +17,8 @@ from dear.data.settings import DataSettings
 from dear.data.sources.folder import domains_of, image_files
 from dear.errors import DataError
 from dear.evaluation.protocols.transfer import DomainGeneralization
+from tests.helpers.data import pack
 from tests.unit.data.photos import COUNTS, class_folders, load, paths, picture, refused
-from tests.unit.data.sources.test_archive import pack
 
 Tree = dict[str, int]
 """The number of images in each folder; a folder that is called "" is the data set's own."""

@@ -10,9 +10,9 @@ import pytest
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.errors import DataError
+from tests.helpers.data import pack
 from tests.unit.data.photos import load, refused
 from tests.unit.data.sources.saved import levels, made
-from tests.unit.data.sources.test_archive import pack
 
 datasets: Any = pytest.importorskip("datasets")
 pyarrow: Any = pytest.importorskip("pyarrow")

@@ -11,8 +11,8 @@ from dear.data.check import check_dataset
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.errors import SettingsError
+from tests.helpers.data import pack
 from tests.unit.data.photos import class_folders, load, paths, picture, refused
-from tests.unit.data.sources.test_archive import pack
 
 
 class TestTable:

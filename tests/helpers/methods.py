@@ -1,0 +1,153 @@
+"""Methods on the small CLIP, and the images, classes and targets that they are tried on."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dear.backbone.clip import Clip, tensors_hash
+from dear.methods.atprompt import AtPromptSettings
+from dear.methods.base import Method, TrainingImages
+from dear.methods.cocoop import CoCoOpSettings
+from dear.methods.coop import CoOpSettings
+from dear.methods.dear import DearSettings
+from dear.methods.dear_plus import DearPlusSettings
+from dear.methods.declaration import MethodSettings
+from dear.methods.prograd import ProGradSettings
+from dear.methods.promptsrc import PromptSrcSettings
+from dear.methods.registry import METHODS, build_method
+from dear.methods.tac import TacSettings
+from dear.methods.tip_adapter import TipAdapterSettings
+from dear.roles.table import HeadRole, RoleTable
+from tests.parity import small
+
+CLASSES = ["red circle on the sea", "house", "green tree"]
+
+
+OTHERS = ["blue square", "a tree", "red house", "sea", "green circle"]
+
+
+TEMPLATE = ["a photo of a {}"]
+
+
+OURS: dict[str, tuple[set[str], str]] = {
+    "zero-shot": (set(), "tests/contract/test_zero_shot.py"),
+    "linear-probe": ({"weight", "bias"}, "tests/parity/test_linear_probe.py"),
+    "gda": ({"weight", "bias"}, "tests/parity/test_gda.py"),
+    "lp++": ({"weight", "bias", "text_weights"}, "tests/parity/make_probes.py"),
+    "clap": ({"class_vectors"}, "tests/parity/make_probes.py"),
+    "prolip": ({"projection"}, "tests/parity/make_probes.py"),
+    "clip-lora": ({"image_down", "image_up", "text_down", "text_up"}, "tests/parity/test_clip_lora.py"),
+    "dear": ({"attribute_tokens", "text_tokens", "projection", "fusion"}, "tests/parity/test_naive.py"),
+    "dear+": ({"correction", "means", "strengths"}, "tests/unit/methods/test_dear_plus_fitting.py"),
+}
+"""Trained parameters of methods without a case in tests/parity/public, and the file that has a reference."""
+
+
+DECLARED = {name: declared for name, (declared, _) in OURS.items()}
+
+
+DECLARED |= {name: set(public["parameters"]) for name, public in small.references().items()}
+
+
+# Where the published settings leave nothing to test on the small CLIP.
+SETTINGS: dict[str, MethodSettings] = {
+    "dear": DearSettings(first=8),  # 5 of 12 layers: layers 4 and 5 of 5
+    "dear+": DearPlusSettings(first=8),  # as DeAR
+    "coop": CoOpSettings(tokens=3, words=""),  # a random start
+    "atprompt": AtPromptSettings(attributes="sea, tree", tokens=1),  # words that are one token
+    "promptsrc": PromptSrcSettings(teacher="dataset"),  # of one template, not 60
+    "prograd": ProGradSettings(tokens=5),  # 13 places in all
+    "cocoop": CoCoOpSettings(tokens=3, words="", reduction=4),  # a hidden layer of more than one
+    "tac": TacSettings(clusters=2, text_tokens=1, words=""),  # 13 places in all
+    "tip-adapter": TipAdapterSettings(tuned=True),  # as published nothing is trained
+}
+
+
+TRAINED = sorted(name for name, declared in DECLARED.items() if declared)
+
+
+MakeClip = Callable[..., Clip]
+
+
+def table(clip: Clip) -> RoleTable:
+    kinds: list[Any] = [
+        ("core", "color"), ("mixed", None), ("generalization", None), ("core", "object"),
+        ("other-specialized", None), ("mixed", None),
+    ]  # fmt: skip
+    heads = tuple(HeadRole(4 + i // 3, i % 3, role, attribute) for i, (role, attribute) in enumerate(kinds))
+    return RoleTable("by hand", clip.identity, ("color", "object"), heads)
+
+
+def seeded(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def make(
+    name: str, clip: Clip, seed: int | torch.Generator = 1, classes: list[str] = CLASSES,
+    settings: MethodSettings | None = None,
+) -> Method:  # fmt: skip
+    generator = seeded(seed) if isinstance(seed, int) else seed
+    settings = settings or SETTINGS.get(name)
+    method = build_method(name, clip, generator, roles=table(clip), settings=settings)
+    if (teacher := METHODS[name].teacher) is not None:
+        method.set_teacher(make(teacher, clip, seed))
+    method.set_classes(classes, TEMPLATE)
+    if method.takes_steps:  # else it is taken untrained: steps would find nothing left to learn
+        method.before_training(all_images(method))
+    return method
+
+
+def all_images(method: Method) -> TrainingImages:
+    """The images of these tests, as training gives them."""
+    like = method.clip.image.projection
+
+    @torch.no_grad()
+    def view(_number: int | None) -> Tensor:
+        return method.read_out(method.image_trunk(images().to(like)))
+
+    return TrainingImages(LABELS, view)
+
+
+def images(dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.rand(7, 3, 20, 20, generator=seeded(3), dtype=torch.float64).to(dtype)
+
+
+def target(method: Method) -> tuple[Tensor, ...]:
+    """What the loss gets besides the trunk and the labels, if it always does."""
+    return (
+        ()
+        if method.target in (None, "trunk")
+        else (method.target_features(images(method.clip.image.projection.dtype)),)
+    )
+
+
+LABELS = torch.tensor([0, 1, 2, 0, 2, 1, 1])
+
+
+@torch.no_grad()
+def scores(method: Method, decoupled: bool = False) -> Tensor:
+    features = method.image_features(method.image_trunk(images()))
+    return method.logits(features, method.text_features(), decoupled=decoupled)
+
+
+def state(clip: Clip) -> str:
+    """Hash over all parameters and buffers."""
+    return tensors_hash(dict(clip.named_parameters()) | dict(clip.named_buffers()))
+
+
+def train(method: Method, steps: int) -> list[float]:
+    optimizer = torch.optim.AdamW(method.trainable, lr=1e-2)
+    trunk, losses = method.image_trunk(images()), []
+    method.train()
+    for step in range(steps):
+        optimizer.zero_grad()
+        parts = method.loss(trunk, LABELS, *target(method))
+        method.backward(parts, small.unscaled)
+        optimizer.step()
+        method.after_step((step + 1) / steps)
+        method.after_epoch(step + 1, steps)
+        losses.append(float(parts["loss"].detach()))
+    method.eval()
+    return losses
