@@ -32,7 +32,8 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # for tests.parity, wherever this is run
 
 from dear.backbone.clip import Clip  # noqa: E402
-from dear.backbone.load import build, build_random  # noqa: E402
+from dear.backbone.loading.convert import to_clip  # noqa: E402
+from dear.backbone.loading.open_clip_format import build, build_random  # noqa: E402
 from dear.backbone.precision import mixed, precision_for  # noqa: E402
 from dear.backbone.preprocess import Preprocess  # noqa: E402
 from dear.evaluation.protocols.base_to_novel import BaseToNovel  # noqa: E402
@@ -107,7 +108,7 @@ class Sides:
             network = build(MODEL)
         network.load_state_dict(torch.load(self.weights), assign=True)
         facts = {"pretrained": "random:0", "preprocess": Preprocess(224, (0.0,) * 3, (1.0,) * 3)}
-        return Clip(network.eval(), open_clip.get_tokenizer(MODEL), name=MODEL, **facts)
+        return to_clip(network.eval(), open_clip.get_tokenizer(MODEL), name=MODEL, **facts)
 
     def ours(self, clip: Clip, name: str) -> Method:
         """Our method with its first values."""

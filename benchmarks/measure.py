@@ -20,7 +20,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from dear.backbone.clip import Clip
 from dear.backbone.features_only import image_side
-from dear.backbone.load import build_random
+from dear.backbone.loading.convert import to_clip
+from dear.backbone.loading.open_clip_format import build_random
 from dear.backbone.preprocess import Preprocess
 from dear.evaluation.environment import peak, start_counting
 from dear.methods.dear import DearSettings
@@ -65,7 +66,7 @@ def build_network(options: argparse.Namespace) -> tuple[Any, Clip]:
     model = build_random(options.model, 0).eval().to(options.device)
     preprocess = Preprocess(image_side(model.visual), HALF, HALF)
     tokenizer = open_clip.get_tokenizer(options.model)
-    clip = Clip(model, tokenizer, name=options.model, pretrained="random:0", preprocess=preprocess)
+    clip = to_clip(model, tokenizer, name=options.model, pretrained="random:0", preprocess=preprocess)
     return model, clip.to(options.device)
 
 

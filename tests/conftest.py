@@ -79,7 +79,7 @@ def small_model(
     import torch
     from open_clip.model import CLIP
 
-    from dear.backbone.tiny import WordTokenizer
+    from dear.backbone.loading.tiny import WordTokenizer
 
     vision = {"image_size": 20, "patch_size": 4, "width": 21, "head_width": 7, "layers": depth}
     text = {"context_length": CONTEXT, "vocab_size": WordTokenizer(WORDS, CONTEXT).vocab_size}
@@ -97,13 +97,13 @@ def small_model(
 def small_clip_of(*, dtype: torch.dtype | None = None, **options: object) -> Clip:
     import torch
 
-    from dear.backbone.clip import Clip
-    from dear.backbone.tiny import WordTokenizer
+    from dear.backbone.loading.convert import to_clip
+    from dear.backbone.loading.tiny import WordTokenizer
     from tests.views import usual_view
 
     model = small_model(**options)  # type: ignore[arg-type]
     preprocess = usual_view(model, MEAN, STD)
-    clip = Clip(
+    clip = to_clip(
         model, WordTokenizer(WORDS, CONTEXT), name="small", pretrained="random", preprocess=preprocess
     )
     return clip.to(dtype or torch.float32)

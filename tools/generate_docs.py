@@ -7,15 +7,17 @@ python -m tools.generate_docs --models    docs/models.md: builds every architect
 
 import re
 import sys
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from cyclopts import App
 
-from dear.backbone.choice import Access
+from dear.backbone.names import Access
 from dear.cli.main import load_app
 from dear.cli.registry import COMMANDS, load_command
+from dear.errors import WeightsError
 from dear.limits import LIMITS, variable
 from dear.methods.registry import methods_on
 
@@ -92,6 +94,59 @@ def limits_table() -> str:
     return "\n".join(["", *head, *rows, "\n"])
 
 
+@dataclass(frozen=True)
+class Verdict:
+    """The result of checking an open_clip architecture.
+
+    Attributes:
+        works: True if it can be used; if not, `reason` says why.
+        parameters: parameters of both towers, in millions.
+        image, text: what each tower gives access to.
+        kind: the class of the image tower, if it gives features only.
+        layers, heads: numbers of the image tower, if it gives them.
+        image_size: side length in pixels.
+    """
+
+    name: str
+    works: bool
+    reason: str | None = None
+    parameters: float | None = None
+    layers: int | None = None
+    heads: int | None = None
+    image_size: int | None = None
+    image: Access | None = None
+    text: Access | None = None
+    kind: str | None = None
+
+
+def try_architecture(name: str) -> Verdict:
+    """Build an architecture and report whether it fits."""
+    import torch
+
+    from dear.backbone.features_only import image_kind
+    from dear.backbone.loading.convert import to_towers
+    from dear.backbone.loading.open_clip_format import build
+
+    try:
+        with torch.device("meta"):
+            network: Any = build(name)
+            image, text = to_towers(network)
+    except WeightsError as error:  # "NAME does not fit: REASON. What dear needs."
+        return Verdict(name, False, str(error).split(" does not fit: ")[-1].split(". ")[0].rstrip("."))
+    has_layers = image.access != "features"
+    return Verdict(
+        name,
+        True,
+        parameters=sum(parameter.numel() for parameter in network.parameters()) / 1e6,
+        layers=image.depth if has_layers else None,
+        heads=image.heads if has_layers else None,
+        image_size=image.image_size,
+        image=image.access,
+        text=text.access,
+        kind=None if has_layers else image_kind(network.visual),
+    )
+
+
 def readings_figure() -> str:
     """What each reading of the paper moves, with intervals, from the table of the study's predictions."""
     from matplotlib.figure import Figure
@@ -124,8 +179,7 @@ def readings_figure() -> str:
 
 def models_page() -> str:
     """The page of open_clip's architectures as Markdown."""
-    from dear.backbone.choice import architectures
-    from dear.backbone.load import try_architecture
+    from dear.backbone.names import architectures
 
     verdicts = [try_architecture(name) for name in architectures()]
     works = [verdict for verdict in verdicts if verdict.works]

@@ -12,8 +12,8 @@ import torch
 from cyclopts import App, Parameter
 from torch.nn.functional import normalize
 
-from dear.backbone import tiny
 from dear.backbone.clip import Clip
+from dear.backbone.loading import tiny
 from dear.world.factors import FACTOR_NAMES, STYLES
 from dear.world.render import render
 from dear.world.scene import Combinations, draw_scenes

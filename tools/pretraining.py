@@ -22,12 +22,12 @@ from safetensors.torch import save
 from torch import Tensor, nn
 from torch.nn.functional import log_softmax, normalize
 
-from dear.backbone import tiny, weights
 from dear.backbone.attention import attend_written_out
-from dear.backbone.convert import to_towers
 from dear.backbone.device import find_device
+from dear.backbone.loading import tiny, weights
+from dear.backbone.loading.convert import to_towers
+from dear.backbone.loading.tiny import WordTokenizer
 from dear.backbone.text import TextTower
-from dear.backbone.tiny import WordTokenizer
 from dear.backbone.vision import VisionTower
 from dear.errors import (
     OutputError,

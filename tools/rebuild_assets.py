@@ -19,8 +19,8 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from dear.backbone.lite import JOINT, WIDTH, EfficientNetLite2, SentenceEncoder
-from dear.backbone.load import load_clip
+from dear.backbone.loading.lite import JOINT, WIDTH, EfficientNetLite2, SentenceEncoder
+from dear.backbone.loading.load import load_clip
 from dear.errors import DataError
 from dear.evaluation.predictions import predict
 from dear.methods.registry import frozen_clip

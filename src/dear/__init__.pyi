@@ -6,7 +6,7 @@ from .adapters.fit import fit as fit
 from .adapters.predictor import Predictor as Predictor
 from .adapters.review import find_label_issues as find_label_issues
 from .adapters.scoring import evaluate_bundle as evaluate_bundle
-from .backbone.load import load_clip as load_clip
+from .backbone.loading.load import load_clip as load_clip
 from .data.loading import load_dataset as load_dataset
 from .data.settings import DataSettings as DataSettings
 from .errors import DearError as DearError

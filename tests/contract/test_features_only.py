@@ -9,10 +9,11 @@ import torch
 from dear.adapters.attention import attention_maps
 from dear.adapters.bundle import Bundle
 from dear.adapters.predictor import Predictor
-from dear.backbone.choice import REAL
 from dear.backbone.clip import Clip
-from dear.backbone.load import build_from
-from dear.backbone.tiny import WordTokenizer, initial_weights_from
+from dear.backbone.loading.convert import to_clip
+from dear.backbone.loading.open_clip_format import build_from, initial_weights_from
+from dear.backbone.loading.tiny import WordTokenizer
+from dear.backbone.names import REAL
 from dear.errors import SettingsError, WeightsError
 from dear.evaluation.protocols.few_shot import FewShot
 from dear.evaluation.resolve import MethodSetup
@@ -53,7 +54,9 @@ def clip_of(kind: str) -> Clip:
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.add_(0.1 * torch.randn(parameter.shape, generator=draw))
-    return Clip(network, words, name="small", pretrained="random", preprocess=usual_view(network, MEAN, STD))
+    return to_clip(
+        network, words, name="small", pretrained="random", preprocess=usual_view(network, MEAN, STD)
+    )
 
 
 def images(clip: Clip) -> torch.Tensor:

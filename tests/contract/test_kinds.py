@@ -16,7 +16,8 @@ from dear.adapters.predictor import Predictor
 from dear.backbone.attention import attention_weights
 from dear.backbone.change import Injection, LowRank
 from dear.backbone.clip import Clip
-from dear.backbone.tiny import WordTokenizer
+from dear.backbone.loading.convert import to_clip
+from dear.backbone.loading.tiny import WordTokenizer
 from dear.backbone.vision import VisionTower
 from dear.errors import SettingsError
 from dear.methods.base import Method
@@ -63,7 +64,7 @@ def clip_of(kind: str) -> Clip:
     tokenizer = Bare(words, "CLIPA" in kind) if own is not network and own.pool_type == "last" else words
     if "CLIPA" in kind:
         tokenizer = Bare(words, True)
-    return Clip(
+    return to_clip(
         network, tokenizer, name="small", pretrained="random", preprocess=usual_view(network, MEAN, STD)
     )
 

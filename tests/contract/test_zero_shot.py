@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
-from dear.backbone.clip import Clip
-from dear.backbone.tiny import WordTokenizer
+from dear.backbone.loading.convert import to_clip
+from dear.backbone.loading.tiny import WordTokenizer
 from dear.methods.registry import build_method
 from tests.conftest import MEAN, STD, WORDS, MakeModel
 from tests.helpers.methods import CLASSES, MakeClip, images, make
@@ -16,7 +16,7 @@ from tests.views import usual_view
 def test_zero_shot_is_open_clips_own_cosine(make_small_model: MakeModel) -> None:
     model = make_small_model(dtype=torch.float64)
     tokenizer = WordTokenizer(WORDS, 13)
-    clip = Clip(
+    clip = to_clip(
         model, tokenizer, name="small", pretrained="random", preprocess=usual_view(model, MEAN, STD)
     ).to(torch.float64)
     method = make("zero-shot", clip)

@@ -19,7 +19,7 @@ from PIL import Image
 import dear
 from dear.adapters.bundle import Bundle
 from dear.backbone.clip import Clip
-from dear.backbone.load import load_clip
+from dear.backbone.loading.load import load_clip
 from dear.cli.main import main
 from dear.methods.registry import METHODS
 from dear.world.tasks import load_task

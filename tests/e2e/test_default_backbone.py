@@ -12,8 +12,9 @@ from PIL import Image
 from safetensors.torch import save
 
 from dear.adapters.predictor import Predictor
-from dear.backbone.choice import REAL
-from dear.backbone.load import build_random, load_clip
+from dear.backbone.loading.load import load_clip
+from dear.backbone.loading.open_clip_format import build_random
+from dear.backbone.names import REAL
 from dear.data.sources.benchmarks import benchmarks, published_names
 from dear.report.published import ablation, base_to_novel, transfer
 from tests.e2e.conftest import Run

@@ -25,7 +25,7 @@ def spans(tmp_path: Path) -> Path:
 @pytest.fixture
 def small(small_clip: Clip, monkeypatch: pytest.MonkeyPatch) -> Clip:
     """The small CLIP in place of whatever a command loads."""
-    monkeypatch.setattr("dear.backbone.load.load_clip", lambda *_args, **_options: small_clip)
+    monkeypatch.setattr("dear.backbone.loading.load.load_clip", lambda *_args, **_options: small_clip)
     return small_clip
 
 

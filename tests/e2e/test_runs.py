@@ -11,8 +11,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from dear.backbone import tiny
 from dear.backbone.clip import Clip, Identity
+from dear.backbone.loading import tiny
 from dear.cli.main import main
 from dear.evaluation import records, trial
 from dear.evaluation.ablations import ablations

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from dear.backbone.choice import Precision
+from dear.backbone.names import Precision
 from dear.backbone.precision import half
 from dear.backbone.preprocess import Preprocess
 from dear.data.images.transforms import prefetch_views, to_unit

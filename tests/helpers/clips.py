@@ -7,9 +7,9 @@ import open_clip
 import torch
 from torch import nn
 
-from dear.backbone import tiny
 from dear.backbone.clip import Clip
-from dear.backbone.load import build_from
+from dear.backbone.loading.convert import to_clip
+from dear.backbone.loading.open_clip_format import build_from, initial_weights_from
 from tests.views import usual_view
 
 RESNET = {
@@ -36,7 +36,7 @@ COCA = {
 
 def network_of(config: dict[str, Any], seed: int = 3) -> Any:
     """A network with no weight, and no statistic of batch normalisation, at its default."""
-    with tiny.initial_weights_from(seed):
+    with initial_weights_from(seed):
         network = build_from("small", copy.deepcopy(config))
     draw = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -49,4 +49,4 @@ def network_of(config: dict[str, Any], seed: int = 3) -> Any:
 def clip_of(network: nn.Module) -> Clip:
     tokenizer = open_clip.SimpleTokenizer(context_length=11)
     view = usual_view(network, (0.1, 0.2, 0.3), (0.5, 0.6, 0.7))
-    return Clip(network, tokenizer, name="small", pretrained="x", preprocess=view)
+    return to_clip(network, tokenizer, name="small", pretrained="x", preprocess=view)

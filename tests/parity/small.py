@@ -16,6 +16,7 @@ from open_clip.model import CLIP
 from torch import Tensor
 
 from dear.backbone.clip import Clip
+from dear.backbone.loading.convert import to_clip
 from dear.methods.base import Method, TrainingImages
 from dear.methods.declaration import published_values
 from dear.methods.registry import METHODS, build_method
@@ -78,7 +79,9 @@ def small_openai_clip(seed: int = 0, embed: int = EMBED) -> Clip:
     model.load_state_dict(openai_state(seed, embed))
     tokenizer = open_clip.get_tokenizer("ViT-B-32")
     zero, one = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
-    return Clip(model, tokenizer, name="small", pretrained="drawn", preprocess=usual_view(model, zero, one))
+    return to_clip(
+        model, tokenizer, name="small", pretrained="drawn", preprocess=usual_view(model, zero, one)
+    )
 
 
 def images(seed: int = 0) -> Tensor:

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from dear.backbone.clip import Clip
-from dear.backbone.tiny import WordTokenizer
+from dear.backbone.loading.convert import to_clip
+from dear.backbone.loading.tiny import WordTokenizer
 from dear.methods.dear import DearSettings
 from dear.methods.dear.method import Dear
 from dear.roles.settings import CoreMask
@@ -30,7 +30,7 @@ def test_same_loss_and_gradients(
 ) -> None:
     model = small_model(dtype=dtype)
     view, words = usual_view(model, MEAN, STD), WordTokenizer(WORDS, 13)
-    clip = Clip(model, words, name="small", pretrained="random", preprocess=view).to(dtype)
+    clip = to_clip(model, words, name="small", pretrained="random", preprocess=view).to(dtype)
     heads = tuple(HeadRole(4 + i // 3, i % 3, role, attribute) for i, (role, attribute) in enumerate(ROLES))
     table = RoleTable("by hand", clip.identity, tuple(ATTRIBUTES), heads)
     settings = DearSettings(

@@ -32,10 +32,10 @@ from dear.adapters.bundle_config import (
 )
 from dear.adapters.facts import BundleScores, TrainingFacts
 from dear.adapters.wording import describe_accuracy, describe_fit, describe_names, verdict
-from dear.backbone import hub
-from dear.backbone.choice import is_published, may_be_folder
 from dear.backbone.clip import Clip, Identity, tensors_hash
-from dear.backbone.load import folder_for, load_clip, named_weights
+from dear.backbone.loading import hub
+from dear.backbone.loading.load import folder_for, load_clip, named_weights
+from dear.backbone.names import is_published, may_be_folder
 from dear.curation.issues import REFUSED_SHARE, Issue, describe_issues
 from dear.curation.outliers import KNOWN, OutlierModel, describe_refusal
 from dear.data.images.photos import HASH_BYTES

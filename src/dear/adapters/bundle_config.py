@@ -12,9 +12,9 @@ from pathlib import Path, PureWindowsPath
 from typing import TYPE_CHECKING, Any
 
 from dear.adapters.wording import list_facts, list_metrics, verdict
-from dear.backbone import hub
-from dear.backbone.choice import CARD as CARD_OF_TINY
-from dear.backbone.choice import TINY, may_be_folder
+from dear.backbone.loading import hub
+from dear.backbone.names import CARD as CARD_OF_TINY
+from dear.backbone.names import TINY, may_be_folder
 from dear.errors import BundleError, DearError, OutputError, first_line, printable
 from dear.limits import LimitError
 from dear.reading.files import ReadingError, expanded

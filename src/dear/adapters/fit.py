@@ -32,9 +32,9 @@ from dear.adapters.prepare import (
 from dear.adapters.results import refuse_to_overwrite_labels
 from dear.adapters.review import review_images, write_review
 from dear.adapters.scoring import calibrate_bundle, calibrate_by_left_out, evaluate_images, measure_left_out
-from dear.backbone.choice import BackboneName, backbone_or_default
 from dear.backbone.clip import Clip
-from dear.backbone.load import find_weights
+from dear.backbone.loading.load import find_weights
+from dear.backbone.names import BackboneName, backbone_or_default
 from dear.curation.issues import REFUSED_SHARE, REVIEW_CSV
 from dear.curation.outliers import fit_outlier_model
 from dear.curation.unlabelled import add_unlabelled, read_unlabelled, require_taken

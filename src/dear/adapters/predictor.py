@@ -19,8 +19,8 @@ from torch import Tensor
 from dear.adapters.bundle import Bundle, distinct
 from dear.adapters.results import ClassScore, Prediction, Suggestion, Unreadable
 from dear.adapters.wording import describe_names
-from dear.backbone.choice import Precision
 from dear.backbone.clip import Clip
+from dear.backbone.names import Precision
 from dear.backbone.precision import mixed, precision_for
 from dear.curation.outliers import Refusal
 from dear.curation.twins import choose_all, margins

@@ -13,8 +13,8 @@ from dear.adapters.bundle import distinct
 from dear.adapters.bundle_config import read_config
 from dear.adapters.facts import FEWEST_TO_CALIBRATE, TrainingFacts
 from dear.adapters.scoring import unseen
-from dear.backbone.choice import BackboneName, backbone_or_default, warn_of_toy
 from dear.backbone.clip import Clip, fill
+from dear.backbone.names import BackboneName, backbone_or_default, warn_of_toy
 from dear.data.dataset import Dataset, Images, fingerprint
 from dear.data.fewshot import Subset, draw_few, uneven
 from dear.data.images.photos import group_names, image_hashes

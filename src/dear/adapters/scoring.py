@@ -18,7 +18,7 @@ from dear.adapters.bundle import Bundle
 from dear.adapters.facts import FEWEST_TO_CALIBRATE, BundleScores, LeftOutTest
 from dear.adapters.leftout import LeftOutScores
 from dear.adapters.predictor import Predictor
-from dear.backbone.choice import warn_of_toy
+from dear.backbone.names import warn_of_toy
 from dear.curation.wrong_labels import score_labels
 from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import Subset

@@ -13,8 +13,14 @@ from torch import Tensor, nn
 from dear.backbone.attention import Attend, PackedSequences, Rotation, attend
 from dear.backbone.casts import CastLinear, CastOnce
 from dear.backbone.change import Projection, frozen_projection
-from dear.backbone.openclip import BLOCK_CLASS, EVA_BLOCK_CLASS, EVA_POST_NORM_BLOCK_CLASS, is_instance
-from dear.backbone.plain import PlainBlock
+from dear.backbone.openclip import EVA_BLOCK_CLASS, EVA_POST_NORM_BLOCK_CLASS, is_instance
+
+QueryKeyValue = tuple[
+    Float[Tensor, "batch head query dim"],
+    Float[Tensor, "batch head token dim"],
+    Float[Tensor, "batch head token dim"],
+]
+Bias = Float[Tensor, "*#batch #head #query token"] | PackedSequences | None
 
 
 class Block(nn.Module):
@@ -22,7 +28,7 @@ class Block(nn.Module):
     block, but joins the projections of a source that has three.
 
     Source: open_clip ``ResidualAttentionBlock``; timm ``Block``, ``EvaBlock``, ``EvaBlockPostNorm``.
-    :mod:`dear.backbone.convert` refuses blocks that differ from these.
+    :mod:`dear.backbone.loading.convert` refuses blocks that differ from these.
 
     Attributes:
         in_proj_weight, in_proj_bias: the projection to queries, keys and values, in that order.
@@ -39,9 +45,9 @@ class Block(nn.Module):
     def __init__(self, source: Any) -> None:
         super().__init__()
         attention, identity = source.attn, nn.Identity()
-        plain = isinstance(source, PlainBlock) or is_instance(source, BLOCK_CLASS)
+        is_timm = hasattr(source, "norm1")
         self.heads: int = attention.num_heads
-        if plain:
+        if not is_timm:
             self.ln_1, self.ln_2, self.ls_1, self.ls_2 = source.ln_1, source.ln_2, source.ls_1, source.ls_2
             self.in_proj_weight, self.in_proj_bias = attention.in_proj_weight, attention.in_proj_bias
         else:
@@ -53,11 +59,11 @@ class Block(nn.Module):
             else:
                 self.ls_1, self.ls_2 = source.ls1, source.ls2
             self.in_proj_weight, self.in_proj_bias = _joint_projection(attention)
-        self.out_proj = attention.out_proj if plain else attention.proj
+        self.out_proj = attention.proj if is_timm else attention.out_proj
         self.mlp = source.mlp
-        self.ln_inner = identity if plain else attention.norm
-        self.ln_query = identity if plain else attention.q_norm
-        self.ln_key = identity if plain else attention.k_norm
+        self.ln_inner = attention.norm if is_timm else identity
+        self.ln_query = attention.q_norm if is_timm else identity
+        self.ln_key = attention.k_norm if is_timm else identity
         self.attend: Attend = attend
         self.cast_once = CastOnce()
         for part in (self.out_proj, self.mlp):
@@ -66,7 +72,7 @@ class Block(nn.Module):
     def forward(
         self,
         tokens: Float[Tensor, "batch token width"],
-        bias: Float[Tensor, "*#batch #head #query token"] | PackedSequences | None = None,
+        bias: Bias = None,
         read: Float[Tensor, "batch query width"] | None = None,
         rotation: Rotation | None = None,
         projection: Projection = frozen_projection,
@@ -84,7 +90,7 @@ class Block(nn.Module):
         self,
         tokens: Float[Tensor, "batch token width"],
         projected: Float[Tensor, "batch token three_widths"],
-        bias: Float[Tensor, "*#batch #head #token token"] | PackedSequences | None = None,
+        bias: Bias = None,
         rotation: Rotation | None = None,
     ) -> Float[Tensor, "batch token width"]:
         """The block's output from the tokens and what ``project`` returned for them."""
@@ -106,9 +112,7 @@ class Block(nn.Module):
         assert bias is not None
         return weight, bias
 
-    def _attend(
-        self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | PackedSequences | None
-    ) -> Tensor:
+    def _attend(self, query: Tensor, key: Tensor, value: Tensor, bias: Bias) -> Tensor:
         if isinstance(bias, PackedSequences):
             return bias.attend(query, key, value, self.attend)
         return self.attend(query, key, value, bias)
@@ -134,7 +138,7 @@ class Block(nn.Module):
     def head_outputs(
         self,
         tokens: Float[Tensor, "batch token width"],
-        bias: Float[Tensor, "*#batch #head #query token"] | PackedSequences | None = None,
+        bias: Bias = None,
         read: Float[Tensor, "batch query width"] | None = None,
         rotation: Rotation | None = None,
         projection: Projection = frozen_projection,
@@ -149,11 +153,7 @@ class Block(nn.Module):
         read: Float[Tensor, "batch query width"] | None = None,
         rotation: Rotation | None = None,
         projection: Projection = frozen_projection,
-    ) -> tuple[
-        Float[Tensor, "batch head query dim"],
-        Float[Tensor, "batch head token dim"],
-        Float[Tensor, "batch head token dim"],
-    ]:
+    ) -> QueryKeyValue:
         """Queries of the tokens in ``read``, keys and values of all tokens."""
         width = tokens.shape[-1]
         if read is None:
@@ -165,13 +165,7 @@ class Block(nn.Module):
             key, value = keys_values.chunk(2, dim=-1)
         return self._by_head(query, key, value, rotation)
 
-    def _by_head(
-        self, query: Tensor, key: Tensor, value: Tensor, rotation: Rotation | None
-    ) -> tuple[
-        Float[Tensor, "batch head query dim"],
-        Float[Tensor, "batch head token dim"],
-        Float[Tensor, "batch head token dim"],
-    ]:
+    def _by_head(self, query: Tensor, key: Tensor, value: Tensor, rotation: Rotation | None) -> QueryKeyValue:
         """All three split by head, with queries and keys normalized and rotated."""
         query, key, value = (_split(x, self.heads) for x in (query, key, value))
         query, key = self.ln_query(query), self.ln_key(key)

@@ -9,26 +9,16 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import linear
 
-Projection = Callable[
-    [
-        Float[Tensor, "batch token width"],
-        Float[Tensor, "outputs width"],
-        Float[Tensor, "outputs"],
-        int,
-    ],
-    Float[Tensor, "batch token outputs"],
-]
+Tokens = Float[Tensor, "batch token width"]
+Longer = Float[Tensor, "batch longer width"]
+"""With added tokens."""
+Projection = Callable[[Tokens, Tensor, Tensor, int], Float[Tensor, "batch token outputs"]]
 """The projection of normalized tokens to some of queries, keys and values, by a layer's weight and bias of
 these parts; the number is that of the first part: 0 for queries, 1 for keys, 2 for values.
 """
 
 
-def frozen_projection(
-    tokens: Float[Tensor, "batch token width"],
-    weight: Float[Tensor, "outputs width"],
-    bias: Float[Tensor, "outputs"],
-    first: int,
-) -> Float[Tensor, "batch token outputs"]:
+def frozen_projection(tokens: Tokens, weight: Tensor, bias: Tensor, first: int) -> Tensor:
     """The projection by the weights as they are."""
     del first
     return linear(tokens, weight, bias)
@@ -44,31 +34,27 @@ class Change:
         """The number of tokens added to the input."""
         return 0
 
-    def put(
-        self, x: Float[Tensor, "batch token any"], values: Float[Tensor, "1 added any"]
-    ) -> Float[Tensor, "batch longer any"]:
+    def put(self, x: Tokens, values: Float[Tensor, "1 added width"]) -> Longer:
         """``x`` with ``values`` at the positions of the added tokens."""
         del values
         return x
 
-    def remove(self, x: Float[Tensor, "batch longer any"]) -> Float[Tensor, "batch token any"]:
+    def remove(self, x: Longer) -> Tokens:
         """``x`` without the added tokens."""
         return x
 
-    def enter(self, x: Float[Tensor, "batch token width"]) -> Float[Tensor, "batch longer width"]:
+    def enter(self, x: Tokens) -> Longer:
         """The input of the first layer."""
         return x
 
-    def enter_through(
-        self, x: Float[Tensor, "batch token width"], function: Callable[[Tensor], Tensor]
-    ) -> tuple[Float[Tensor, "batch longer width"], Float[Tensor, "batch longer any"]]:
+    def enter_through(self, x: Tokens, function: Callable[[Tensor], Tensor]) -> tuple[Longer, Tensor]:
         """The input of the first layer, and what a function of each token alone makes of it. What enters
         passes the function apart from the others and once for the batch, so that no gradient flows through
         those of a frozen ``x``.
         """
         return x, function(x)
 
-    def anchor(self, x: Float[Tensor, "batch token width"], step: int) -> Float[Tensor, "batch token width"]:
+    def anchor(self, x: Longer, step: int) -> Longer:
         """The input of a later layer."""
         del step
         return x
@@ -131,34 +117,29 @@ class Injection(Change):
     def added(self) -> int:
         return 0 if self.written else self.tokens.shape[-2]
 
-    def put(
-        self, x: Float[Tensor, "batch token any"], values: Float[Tensor, "1 added any"]
-    ) -> Float[Tensor, "batch longer any"]:
+    def put(self, x: Tokens, values: Float[Tensor, "1 added width"]) -> Longer:
         return self._replace(x, values.expand(x.shape[0], -1, -1), values.shape[1] - self.added)
 
-    def remove(self, x: Float[Tensor, "batch longer any"]) -> Float[Tensor, "batch token any"]:
+    def remove(self, x: Longer) -> Tokens:
         return self._replace(x, x[:, :0], self.added) if self.added else x
 
-    def enter(self, x: Float[Tensor, "batch token width"]) -> Float[Tensor, "batch longer width"]:
-        return self.put(x, self._raw(0).to(x.dtype).unsqueeze(0))
+    def enter(self, x: Tokens) -> Longer:
+        return self.put(x, self._raw(0, x).unsqueeze(0))
 
-    def enter_through(
-        self, x: Float[Tensor, "batch token width"], function: Callable[[Tensor], Tensor]
-    ) -> tuple[Float[Tensor, "batch longer width"], Float[Tensor, "batch longer any"]]:
-        raw = self._raw(0).to(x.dtype).unsqueeze(0)
+    def enter_through(self, x: Tokens, function: Callable[[Tensor], Tensor]) -> tuple[Longer, Tensor]:
+        raw = self._raw(0, x).unsqueeze(0)
         computed = self.put(function(x), function(raw))
         return self.put(x, raw), computed
 
-    def anchor(self, x: Float[Tensor, "batch token width"], step: int) -> Float[Tensor, "batch token width"]:
+    def anchor(self, x: Longer, step: int) -> Longer:
         count = self.tokens.shape[-2]
         if self.of_class is not None and step == self.of_class.step:
             return self._replace(x, self.of_class.tokens.to(x.dtype), count)
         if self.tokens.ndim == 3 and step >= len(self.tokens):
             return x
-        raw = self._raw(step).to(x.dtype)
         beta = self.beta[step - 1] if isinstance(self.beta, tuple) else self.beta
-        at = self._position(x, count)
-        before, previous, after = x.split([at, count, x.shape[1] - at - count], dim=1)
+        raw = self._raw(step, x)
+        before, previous, after = self._split(x, count)
         return torch.cat([before, beta * raw + (1 - beta) * previous, after], dim=1)
 
     def rows(self, rows: Int[Tensor, "row"], of: int) -> Self:
@@ -174,19 +155,17 @@ class Injection(Change):
         last = (self.at or 0) + (self.tokens.shape[-2] if self.written else 0)
         return self.of_class is None and self.at is not None and last <= prefix
 
-    def _raw(self, step: int) -> Float[Tensor, "token width"]:
-        return self.tokens if self.tokens.ndim == 2 else self.tokens[step]
+    def _raw(self, step: int, like: Tensor) -> Float[Tensor, "token width"]:
+        return (self.tokens if self.tokens.ndim == 2 else self.tokens[step]).to(like.dtype)
 
-    def _position(self, x: Float[Tensor, "batch token any"], replaced: int) -> int:
-        """The position of the first of the ``replaced`` tokens in ``x``."""
-        return x.shape[1] - replaced if self.at is None else self.at
+    def _split(self, x: Tensor, count: int) -> tuple[Tensor, ...]:
+        """What is before the injected tokens, the ``count`` tokens at their positions, and what follows."""
+        at = x.shape[1] - count if self.at is None else self.at
+        parts: tuple[Tensor, ...] = x.split([at, count, x.shape[1] - at - count], dim=1)
+        return parts
 
-    def _replace(
-        self, x: Float[Tensor, "batch token any"], values: Float[Tensor, "batch new any"], replaced: int
-    ) -> Float[Tensor, "batch other any"]:
-        """``x`` with ``values`` in place of ``replaced`` tokens."""
-        at = self._position(x, replaced)
-        before, _, after = x.split([at, replaced, x.shape[1] - at - replaced], dim=1)
+    def _replace(self, x: Tensor, values: Tensor, count: int) -> Tensor:
+        before, _, after = self._split(x, count)
         return torch.cat([before, values, after], dim=1)
 
 
@@ -207,9 +186,7 @@ class UpdateDropout:
     batch: int = 0
     rows: Int[Tensor, "row"] | None = None
 
-    def drop(
-        self, tokens: Float[Tensor, "row token width"], layer: int, part: int
-    ) -> Float[Tensor, "row token width"]:
+    def drop(self, tokens: Tokens, layer: int, part: int) -> Tokens:
         """The tokens with some values set to zero, for a layer of the span and a part of its projection, both
         counted from 0.
         """

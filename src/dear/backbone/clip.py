@@ -13,10 +13,11 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from dear.backbone.choice import may_be_folder
-from dear.backbone.convert import to_towers
+from dear.backbone.names import may_be_folder
 from dear.backbone.preprocess import Preprocess
 from dear.backbone.prompts import describe_cut_prompts
+from dear.backbone.text import TextTower
+from dear.backbone.vision import VisionTower
 from dear.errors import warn
 
 VALUES_AT_ONCE = 2**20
@@ -73,29 +74,26 @@ class Clip(nn.Module):
 
     def __init__(
         self,
-        model: Any,
+        image: VisionTower,
+        text: TextTower,
+        logit_scale: Tensor,
+        logit_bias: Tensor | None,
         tokenizer: Tokenizer,
-        *,
-        name: str,
-        pretrained: str,
         preprocess: Preprocess,
-        configuration: Mapping[str, Any] | None = None,
+        identity: Identity,
     ) -> None:
-        """``preprocess`` makes the pixels that the image tower was trained on. ``configuration`` is what
-        features depend on besides the tensors and the name, as JSON; None if there is nothing else.
+        """``preprocess`` makes the pixels that the image tower was trained on. ``logit_bias`` is SigLIP's. It
+        is the same for all classes, so that no softmax over classes and no ranking depends on it.
         """
         super().__init__()
-        self.image, self.text = to_towers(model)
-        self.logit_scale = model.logit_scale
-        # SigLIP's. It is the same for all classes, so no softmax over classes and no ranking depends on it.
-        self.logit_bias = model.logit_bias
+        self.image, self.text = image, text
+        self.logit_scale, self.logit_bias = logit_scale, logit_bias
         self.tokenizer = tokenizer
         if isinstance(words := getattr(tokenizer, "cache", None), dict):  # open_clip's has no bound
             tokenizer.cache = FirstWords(words)  # type: ignore[attr-defined]
         self.requires_grad_(False)
         self.eval()
-        self.identity = Identity(name, pretrained, weights_hash(model.state_dict(), configuration or {}))
-        self.preprocess = preprocess
+        self.identity, self.preprocess = identity, preprocess
         self.register_buffer("mean", torch.tensor(preprocess.mean).view(3, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(preprocess.std).view(3, 1, 1), persistent=False)
 
@@ -153,7 +151,7 @@ class Clip(nn.Module):
         return (ids != empty[-1]).sum(dim=-1) - (empty != empty[-1]).sum()
 
     @cached_property
-    def room(self) -> int:
+    def max_words(self) -> int:
         """The most tokens of a text that are read, without the start and the end."""
         return int(self.words_in(["a " * self.text.context_length])[0])
 

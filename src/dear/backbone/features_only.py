@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from dear.backbone.change import UNCHANGED, Change
-from dear.backbone.choice import Access
+from dear.backbone.names import Access
 from dear.backbone.openclip import TIMM_MODEL_CLASS, is_instance
 from dear.backbone.text import MAX_HIDDEN_VALUES, MAX_STORED_VALUES, TextTower, TextTrunk
 from dear.backbone.towers import Bias, Opaque, Tower

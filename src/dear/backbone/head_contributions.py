@@ -153,7 +153,7 @@ def grouped_contributions(
 
 
 def _class_token(x: Float[Tensor, "batch token size"]) -> Float[Tensor, "batch 1 size"]:
-    """The class token, as the only view."""
+    """The class token, as of a pool with a single head."""
     return x[:, :1]
 
 
@@ -260,9 +260,9 @@ def written_subspace(tower: VisionTower, heads: Sequence[tuple[int, int]]) -> Fl
 
 def linear_readout(
     tower: VisionTower,
-) -> tuple[Norm, Float[Tensor, "view width embed"], Float[Tensor, "embed"]]:
-    """The last LayerNorm before the embedding, the linear map that follows it by view (its gain included),
-    and the constant that the map adds.
+) -> tuple[Norm, Float[Tensor, "pool_head width embed"], Float[Tensor, "embed"]]:
+    """The last LayerNorm before the embedding, the linear map that follows it by pool head (its gain
+    included), and the constant that the map adds.
     """
     readout, like = tower.readout, tower.projection
     norm = tower.ln_final if readout is None else _norm(tower.ln_final) or readout.norm
@@ -283,13 +283,13 @@ class FrozenReadOut:
         embedding: the image embedding.
         bias: what the map adds to any tokens.
         mlp_update: what the pool's MLP adds, which is not linear; zero without one.
-        mean: the weighted mean of the tokens' own means, by view.
+        mean: the weighted mean of the tokens' own means, by pool head.
     """
 
     def __init__(self, tower: VisionTower, tokens: Float[Tensor, "batch token width"]) -> None:
         norm, self.maps, self.bias = linear_readout(tower)
         readout, ln_final = tower.readout, tower.ln_final
-        self.weights: Tensor | None = None  # batch view token
+        self.weights: Tensor | None = None  # batch pool_head token
         if readout is None:
             pooled = tokens[:, 0]
         else:
@@ -305,24 +305,28 @@ class FrozenReadOut:
         if isinstance(ln_final, ResidualMlp):
             self.mlp_update = ln_final.update(pooled) @ tower.projection
         means = tokens.mean(dim=-1, keepdim=True)
-        self.mean = means[:, :1, 0] if self.weights is None else self.gather(means)[..., 0]  # batch view
+        self.mean = means[:, :1, 0] if self.weights is None else self.gather(means)[..., 0]  # batch pool_head
 
-    def gather(self, x: Float[Tensor, "batch token size"]) -> Float[Tensor, "batch view size"]:
-        """The weighted sum of the tokens in each view."""
+    def gather(self, x: Float[Tensor, "batch token size"]) -> Float[Tensor, "batch pool_head size"]:
+        """The weighted sum of the tokens in each head of the pool."""
         assert self.weights is not None
         return self.weights @ x
 
-    def __call__(self, terms: Float[Tensor, "batch view *any width"]) -> Float[Tensor, "batch *any embed"]:
+    def __call__(
+        self, terms: Float[Tensor, "batch pool_head *any width"]
+    ) -> Float[Tensor, "batch *any embed"]:
         """Gathered terms, each centered by its own mean, without the bias."""
         return self._mapped(terms - terms.mean(dim=-1, keepdim=True))
 
     def with_share(
-        self, terms: Float[Tensor, "batch view *any width"], share: float
+        self, terms: Float[Tensor, "batch pool_head *any width"], share: float
     ) -> Float[Tensor, "batch *any embed"]:
         """Terms that each include this share of the tokens' mean and of the bias."""
         mean = self.mean.view(*self.mean.shape, *[1] * (terms.ndim - 2))
         return self._mapped(terms - share * mean) + share * self.bias
 
-    def _mapped(self, terms: Float[Tensor, "batch view *any width"]) -> Float[Tensor, "batch *any embed"]:
+    def _mapped(
+        self, terms: Float[Tensor, "batch pool_head *any width"]
+    ) -> Float[Tensor, "batch *any embed"]:
         mapped = torch.einsum("bv...w,vwe->b...e", terms, self.maps)
         return mapped if self.scale is None else mapped * self.scale.view(-1, *[1] * (mapped.ndim - 1))

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import layer_norm
 
-from dear.backbone.choice import Precision
 from dear.backbone.clip import Clip
+from dear.backbone.names import Precision
 from dear.backbone.towers import Opaque
 from dear.errors import SettingsError
 

@@ -25,7 +25,7 @@ class PromptReader(Protocol):
     """What reads prompts: a `Clip`, or a tokenizer alone."""
 
     @property
-    def room(self) -> int:
+    def max_words(self) -> int:
         """The most tokens of a text that are read, without the start and the end."""
 
     def tokenize(self, texts: Sequence[str]) -> Any:
@@ -40,7 +40,7 @@ class ClipReader:
 
     def __init__(self) -> None:
         self.tokenizer = openclip.SimpleTokenizer()
-        self.room = int(self.tokenizer.context_length) - 2  # the start and the end
+        self.max_words = int(self.tokenizer.context_length) - 2  # the start and the end
 
     def tokenize(self, texts: Sequence[str]) -> Any:
         """Ids, cut to the context."""
@@ -70,31 +70,33 @@ def describe_cut_prompts(
         if twin != label:
             names = " and ".join(_shorten(classnames[index]) for index in (twin, label))
             raise SettingsError(
-                f"the text tower reads {reader.room} tokens of a prompt, which are the same for {names}: "
-                "shorten the names or the template."
+                f"the text tower reads {reader.max_words} tokens of a prompt, which are the same for "
+                f"{names}: shorten the names or the template."
             )
     names = list_names([_shorten(classnames[label]) for label in cut], EXAMPLES)
-    return f"class names cut, since the text tower reads {reader.room} tokens: {names}"
+    return f"class names cut, since the text tower reads {reader.max_words} tokens: {names}"
 
 
 def _full_prompts(reader: PromptReader, prompts: Sequence[Sequence[str]]) -> dict[int, str]:
-    """The first prompt of each class that takes up all room, by the label of the class."""
+    """The first prompt of each class that has as many words as are read, by the label of the class."""
     full_prompts = dict[int, str]()
     for texts in prompts:
         # A letter outside ASCII may be several tokens; one of ASCII is at most one.
-        labels = [label for label, text in enumerate(texts) if len(text) >= reader.room or not text.isascii()]
+        labels = [
+            label for label, text in enumerate(texts) if len(text) >= reader.max_words or not text.isascii()
+        ]
         counts = reader.words_in([texts[label] for label in labels]).tolist() if labels else []
         for label, count in zip(labels, counts, strict=True):
-            if count >= reader.room:
+            if count >= reader.max_words:
                 full_prompts.setdefault(label, texts[label])
     return full_prompts
 
 
 def _is_cut(reader: PromptReader, text: str) -> bool:
-    """True if a prompt that takes up all room has more tokens: its last word is counted apart."""
+    """True if a prompt with as many words as are read has more: its last word is counted apart."""
     start, _, word = text.strip().rpartition(" ")
     parts = [start, word] if start else [word[: len(word) // 2], word[len(word) // 2 :]]
-    return int(reader.words_in(parts).sum()) > reader.room
+    return int(reader.words_in(parts).sum()) > reader.max_words
 
 
 def _shorten(name: str) -> str:

@@ -30,8 +30,8 @@ class ReadOut(nn.Module):
 
     @property
     @abstractmethod
-    def views(self) -> int:
-        """The number of linear maps that a token goes through: one for each head of the pool."""
+    def pool_heads(self) -> int:
+        """The number of the pool's heads, each of which is a linear map of the weighted tokens."""
 
     @abstractmethod
     def forward(self, tokens: Float[Tensor, "batch token width"]) -> Float[Tensor, "batch width"]:
@@ -42,13 +42,13 @@ class ReadOut(nn.Module):
         """Each token pooled as if it were the only one."""
 
     @abstractmethod
-    def weights(self, tokens: Float[Tensor, "batch token width"]) -> Float[Tensor, "batch view token"]:
-        """The weight of each token in each view; zero for those left out."""
+    def weights(self, tokens: Float[Tensor, "batch token width"]) -> Float[Tensor, "batch pool_head token"]:
+        """The weight of each token in each head of the pool; zero for those left out."""
 
     @abstractmethod
-    def maps(self) -> Float[Tensor, "view width width"]:
-        """The linear maps of a normalized token, by view: the pooled token is the sum over views of the
-        weighted sum of tokens @ map, plus ``constant``.
+    def maps(self) -> Float[Tensor, "pool_head width width"]:
+        """The linear maps of a normalized token, by head of the pool: the pooled token is the sum over these
+        heads of the weighted sum of tokens @ map, plus ``constant``.
         """
 
     @abstractmethod
@@ -60,7 +60,7 @@ class MeanReadOut(ReadOut):
     """The mean of the tokens."""
 
     @property
-    def views(self) -> int:
+    def pool_heads(self) -> int:
         return 1
 
     def forward(self, tokens: Float[Tensor, "batch token width"]) -> Float[Tensor, "batch width"]:
@@ -71,12 +71,12 @@ class MeanReadOut(ReadOut):
         normed: Tensor = self.norm(tokens)
         return normed
 
-    def weights(self, tokens: Float[Tensor, "batch token width"]) -> Float[Tensor, "batch view token"]:
+    def weights(self, tokens: Float[Tensor, "batch token width"]) -> Float[Tensor, "batch pool_head token"]:
         weights = tokens.new_zeros(len(tokens), 1, tokens.shape[1])
         weights[:, :, self.skip :] = 1 / (tokens.shape[1] - self.skip)
         return weights
 
-    def maps(self) -> Float[Tensor, "view width width"]:
+    def maps(self) -> Float[Tensor, "pool_head width width"]:
         return torch.eye(self.width).unsqueeze(0)
 
     def constant(self) -> Float[Tensor, "width"]:
@@ -97,7 +97,7 @@ class AttentionReadOut(ReadOut):
         self.ln_query, self.ln_key, self.out_proj = source.q_norm, source.k_norm, source.proj
 
     @property
-    def views(self) -> int:
+    def pool_heads(self) -> int:
         return self.heads
 
     def forward(self, tokens: Float[Tensor, "batch token width"]) -> Float[Tensor, "batch width"]:
@@ -110,15 +110,15 @@ class AttentionReadOut(ReadOut):
         pooled: Tensor = self.out_proj(linear(self.norm(tokens), weight, bias))
         return pooled
 
-    def weights(self, tokens: Float[Tensor, "batch token width"]) -> Float[Tensor, "batch view token"]:
+    def weights(self, tokens: Float[Tensor, "batch token width"]) -> Float[Tensor, "batch pool_head token"]:
         query, key, _ = self._projected(tokens)
         weights = attention_weights(query, key)[:, :, 0]
         return torch.cat([weights.new_zeros(*weights.shape[:2], self.skip), weights], dim=-1)
 
-    def maps(self) -> Float[Tensor, "view width width"]:
+    def maps(self) -> Float[Tensor, "pool_head width width"]:
         weight, _ = self._value()
-        values = weight.unflatten(0, (self.heads, -1))  # view dim width
-        outputs = self.out_proj.weight.unflatten(1, (self.heads, -1))  # width view dim
+        values = weight.unflatten(0, (self.heads, -1))  # pool_head dim width
+        outputs = self.out_proj.weight.unflatten(1, (self.heads, -1))  # width pool_head dim
         return torch.einsum("vdi,ovd->vio", values, outputs)
 
     def constant(self) -> Float[Tensor, "width"]:

@@ -14,7 +14,7 @@ from dear.backbone.attention import PackedSequences, causal_bias
 from dear.backbone.block import Block
 from dear.backbone.change import UNCHANGED, Change
 from dear.backbone.openclip import TEXT_CLASS, is_instance
-from dear.backbone.towers import Tower, outside_autocast, plain_projection
+from dear.backbone.towers import Tower, as_matrix, outside_autocast
 
 MAX_HIDDEN_VALUES = 2**27
 """Hidden values of a layer, at most, for the prompts that are computed together."""
@@ -145,7 +145,7 @@ class TextTower(Tower):
     positional_embedding: Tensor
 
     def __init__(self, source: Any) -> None:
-        projection, bias = plain_projection(source.text_projection, source.ln_final)
+        projection, bias = as_matrix(source.text_projection, source.ln_final)
         blocks = [Block(b) for b in source.transformer.resblocks]
         super().__init__(blocks, source.ln_final, projection, bias)
         self.token_embedding: nn.Module = source.token_embedding

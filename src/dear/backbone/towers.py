@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from dear.backbone.attention import PackedSequences, Rotation
 from dear.backbone.block import Block
 from dear.backbone.change import UNCHANGED, Change
-from dear.backbone.choice import Access
+from dear.backbone.names import Access
 from dear.errors import SettingsError, WeightsError, first_line, of_memory
 
 Bias = (
@@ -217,7 +217,7 @@ def outside_autocast(device: torch.device) -> AbstractContextManager[Any]:
     return nullcontext()  # not a context that changes nothing: an exported graph would keep it
 
 
-def plain_projection(projection: Any, norm: Any) -> tuple[nn.Parameter, Tensor | None]:
+def as_matrix(projection: Any, norm: Any) -> tuple[nn.Parameter, Tensor | None]:
     """The matrix of a projection, to multiply with from the right, and its bias. A projection is a parameter
     or a linear layer; None stands for the identity.
     """

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from dear.backbone.attention import PackedSequences, Rotation, no_rotation
 from dear.backbone.block import Block
 from dear.backbone.change import UNCHANGED, Change
-from dear.backbone.choice import Access
+from dear.backbone.names import Access
 from dear.backbone.openclip import TIMM_MODEL_CLASS, is_instance
 from dear.backbone.readout import AttentionReadOut, MeanReadOut, ReadOut, ResidualMlp
-from dear.backbone.towers import Bias, Tower, plain_projection
+from dear.backbone.towers import Bias, Tower, as_matrix
 
 MAX_IMAGES = 250
 """Images that are computed together without gradients, at most."""
@@ -44,7 +44,7 @@ class VisionTower(Tower):
         timm = is_instance(visual, TIMM_MODEL_CLASS)
         source = visual.trunk if timm else visual
         blocks = [Block(block) for block in (source.blocks if timm else source.transformer.resblocks)]
-        ln_final, readout, projection, bias = _timm_readout(visual) if timm else _plain_readout(visual)
+        ln_final, readout, projection, bias = _timm_readout(visual) if timm else _open_clip_readout(visual)
         super().__init__(blocks, ln_final, projection, bias)
         self.readout: ReadOut | None = readout
         self.conv1: nn.Module = source.patch_embed if timm else source.conv1
@@ -73,8 +73,8 @@ class VisionTower(Tower):
         """
         if self.projection.device.type != "cpu":
             return MAX_IMAGES
-        # An MLP of up to nine times the tokens' width counts as four times as wide, as all of open_clip's
-        # always have: another batch size would change the last digits of results.
+        # An MLP of up to nine times the tokens' width is taken as four times as wide, as before: a new batch
+        # size would change last digits.
         hidden = self.widest if self.widest > 9 * self.width else 4 * self.width
         values = hidden * (1 + self.side**2)
         return min(MAX_IMAGES, max(1, KEPT_BYTES // (4 * values)))
@@ -197,7 +197,7 @@ ReadOutParts = tuple[nn.Module, ReadOut | None, nn.Parameter, Tensor | None]
 """Final LayerNorm, pooling, projection and its bias."""
 
 
-def _plain_readout(visual: Any) -> ReadOutParts:
+def _open_clip_readout(visual: Any) -> ReadOutParts:
     """The parts of open_clip's own ViT."""
     identity, width = nn.Identity(), visual.ln_post.weight.shape[0]
     if visual.pool_type == "tok":
@@ -212,7 +212,7 @@ def _timm_readout(visual: Any) -> ReadOutParts:
     trunk = visual.trunk
     head = visual.head.proj if len(visual.head) else trunk.head
     norm = trunk.norm if isinstance(trunk.norm, nn.LayerNorm) else trunk.fc_norm
-    projection, bias = plain_projection(head, norm)
+    projection, bias = as_matrix(head, norm)
     width = norm.weight.shape[0]
     skip = 0 if getattr(trunk, "pool_include_prefix", False) else trunk.num_prefix_tokens
     if trunk.attn_pool is not None:

@@ -47,7 +47,7 @@ def command_build(
         workers: Threads that decode images; 0 means one per processor, at most 8.
     """
     from dear.adapters.bundle_config import check_bundle
-    from dear.backbone.choice import is_local
+    from dear.backbone.names import is_local
     from dear.cli.progress import StepProgress
     from dear.data.settings import DataSettings
 
@@ -202,8 +202,8 @@ def _index_encoder(metadata: dict[str, Any], bundle: str | None, options: Bundle
     belongs, BundleError if the index names none or one that is gone, and what loading raises.
     """
     if (heads := metadata.get("heads")) is not None:
-        from dear.backbone.choice import may_be_folder
-        from dear.backbone.load import folder_for, load_clip, named_weights
+        from dear.backbone.loading.load import folder_for, load_clip, named_weights
+        from dear.backbone.names import may_be_folder
         from dear.retrieval.encoder import HeadEncoder
 
         if bundle is not None:

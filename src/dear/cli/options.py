@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from dear.backbone.choice import BackboneName, backbone_or_default, check_model, warn_of_toy
+from dear.backbone.names import BackboneName, backbone_or_default, check_model, warn_of_toy
 from dear.data.names import check_name
 from dear.data.settings import DataSettings
 
@@ -44,7 +44,7 @@ class Backbone:
 
     def load(self, *, world: bool) -> "Clip":
         """Load it, with a warning of the tiny CLIP on photographs."""
-        from dear.backbone.load import load_clip
+        from dear.backbone.loading.load import load_clip
 
         name = self.name(world=world)
         warn_of_toy(name.model, world=world)

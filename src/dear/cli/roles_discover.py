@@ -83,13 +83,15 @@ def command_discover(
             columns phrase and concept, whose concepts then name the clusters. By default world for the tiny
             CLIP, else general.
         layers: Layers to analyse, counted from 1, such as 9-12. By default the last third of the tower.
-        rank: Dimensions of a head's contributions that are kept (the published r); at most its width + 1.
+        rank: Principal dimensions of a head's contributions that are used (the published r). A number above
+            what a head has is lowered to it: its width + 3 (+ 1 in the exact convention), with an attention
+            pool more.
         images_a_head: How many of the images with the largest contribution along a head's first phrase the
             page shows, and as many with the smallest; 0 for none, at most 50. They are in the page only.
         contributions: File to write each image's contributions to (.npy, float32).
         spans: File to write the phrases of each head to, in TEXTSPAN's public text format.
     """
-    from dear.backbone.choice import TINY
+    from dear.backbone.names import TINY
     from dear.data.names import check_name
 
     backbone.check()

@@ -213,7 +213,7 @@ def execute(experiments: Sequence[Experiment], machines: Machines, *, dry_run: b
 
 def check_names(experiments: Sequence[Experiment]) -> None:
     """Raise DearError for unknown names of models and data sets."""
-    from dear.backbone.choice import check_model
+    from dear.backbone.names import check_model
     from dear.data.names import check_name
 
     for experiment in experiments:

@@ -9,7 +9,7 @@ from itertools import chain, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from dear.backbone.choice import BackboneName, backbone_or_default
+from dear.backbone.names import BackboneName, backbone_or_default
 from dear.data.settings import DataSettings
 from dear.errors import DataError, SettingsError
 from dear.evaluation.protocols.base import Protocol

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from dear.backbone.choice import Precision
+from dear.backbone.names import Precision
 from dear.backbone.precision import mixed, precision_for
 from dear.data.dataset import Images
 from dear.data.fewshot import leave_subsets

@@ -8,9 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dear.backbone.choice import warn_of_toy
 from dear.backbone.clip import Clip, fill
 from dear.backbone.device import set_threads
+from dear.backbone.names import warn_of_toy
 from dear.data.dataset import Dataset
 from dear.data.fewshot import draw_few
 from dear.data.image_check import leave_out_copies

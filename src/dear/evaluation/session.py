@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dear.backbone.choice import HALF, Precision
 from dear.backbone.clip import Clip
 from dear.backbone.device import find_device
-from dear.backbone.load import load_clip, named_weights
+from dear.backbone.loading.load import load_clip, named_weights
+from dear.backbone.names import HALF, Precision
 from dear.backbone.precision import half, precision_for
 from dear.data.dataset import Dataset
 from dear.data.image_check import leave_out_copies

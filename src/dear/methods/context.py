@@ -105,7 +105,7 @@ def prompt_ids(
     cut. Raises SettingsError for two that become equal, and for a lead that leaves no room for names.
     """
     (length,) = lengths(clip, [lead])
-    if length >= clip.room:
+    if length >= clip.max_words:
         raise SettingsError(
             f"{length} tokens of context leave no room for class names, since the text tower takes "
             f"{clip.text.context_length}: choose fewer tokens."

@@ -13,7 +13,7 @@ from inspect import get_annotations
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, Self, get_args, get_origin
 
-from dear.backbone.choice import Access, gives
+from dear.backbone.names import Access, gives
 from dear.errors import SettingsError
 from dear.reading.typed import typed
 

@@ -17,7 +17,7 @@ from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, get_type_hints
 
 import dear.methods
-from dear.backbone.choice import REAL, Access, gives
+from dear.backbone.names import REAL, Access, gives
 from dear.errors import SettingsError, UnknownNameError
 from dear.methods.declaration import Declaration, MethodSettings
 

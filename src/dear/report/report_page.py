@@ -7,7 +7,7 @@ from typing import Any
 
 from pandas import DataFrame
 
-from dear.backbone.choice import TINY
+from dear.backbone.names import TINY
 from dear.errors import plural
 from dear.evaluation.protocols import PROTOCOLS
 from dear.evaluation.records import part_of

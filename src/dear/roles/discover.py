@@ -12,8 +12,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from dear.backbone.choice import TINY
 from dear.backbone.clip import Clip
+from dear.backbone.names import TINY
 from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import Subset
 from dear.errors import DataError, plural, warn

@@ -3,8 +3,8 @@
 from importlib.resources import files
 from pathlib import Path
 
-from dear.backbone.choice import REAL
 from dear.backbone.clip import Clip, Identity
+from dear.backbone.names import REAL
 from dear.errors import RoleTableError, warn
 from dear.roles.settings import KINDS
 from dear.roles.table import RoleTable

@@ -19,7 +19,7 @@ from safetensors import safe_open
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from dear.backbone.lite import SentenceEncoder
+from dear.backbone.loading.lite import SentenceEncoder
 from dear.errors import DataError, SettingsError, WeightsError, installation
 from dear.reading.files import ReadingError, expanded, read_lines
 from dear.world.factors import FACTORS, STYLES

@@ -21,7 +21,7 @@ from starlette.types import Message
 
 from dear import __version__
 from dear.adapters.attention import overlay
-from dear.backbone.choice import TINY
+from dear.backbone.names import TINY
 from dear.data.images.decode import encode_png
 from dear.errors import DearError, UnknownNameError, without_surrogates
 from dear.limits import LimitError, at_most

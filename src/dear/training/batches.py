@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from dear.backbone.choice import Precision
+from dear.backbone.names import Precision
 from dear.backbone.precision import mixed
 from dear.data.dataset import Images, Picture
 from dear.data.fewshot import Subset, leave_subsets

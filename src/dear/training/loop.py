@@ -12,7 +12,7 @@ from typing import Any, assert_never
 import torch
 from torch import Tensor
 
-from dear.backbone.choice import HALF, Precision
+from dear.backbone.names import HALF, Precision
 from dear.backbone.precision import gradient_scaler, mixed, precision_for
 from dear.data.dataset import Images
 from dear.errors import SettingsError, TrainingDiverged, WeightsError, first_line, warn

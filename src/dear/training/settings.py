@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from dear.backbone.choice import Precision
+from dear.backbone.names import Precision
 from dear.errors import SettingsError
 from dear.reading.overrides import check_overrides
 from dear.reading.typed import shown

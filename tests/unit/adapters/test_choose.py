@@ -19,7 +19,7 @@ from dear.adapters.fit import fit
 from dear.adapters.leftout import FOLDS, REPEATS, LeftOut, draw_folds
 from dear.adapters.predictor import Predictor
 from dear.backbone.clip import Clip
-from dear.backbone.load import load_clip
+from dear.backbone.loading.load import load_clip
 from dear.data.dataset import Dataset
 from dear.data.fewshot import Subset, items_by_class
 from dear.data.images.transforms import load_test_views, to_unit

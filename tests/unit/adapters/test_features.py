@@ -13,7 +13,7 @@ from torch import Tensor
 from dear.adapters.bundle import Bundle
 from dear.adapters.fit import FEATURES, fit
 from dear.adapters.predictor import Predictor
-from dear.backbone.load import load_clip
+from dear.backbone.loading.load import load_clip
 from dear.data.images import photos as photos_module
 from dear.data.settings import DataSettings
 from dear.evaluation.predictions import predict

@@ -290,7 +290,7 @@ def test_weights_are_looked_for_before_images_are_read(
     def unavailable(name: str, pretrained: str, _tag: object) -> Path:
         raise WeightsError(f"cannot download {name}/{pretrained}")
 
-    monkeypatch.setattr("dear.backbone.load.download", unavailable)
+    monkeypatch.setattr("dear.backbone.loading.load.download", unavailable)
     (tmp_path / "photos").mkdir()  # in which nothing could be read
     with pytest.raises(WeightsError, match="cannot download ViT-B-16/laion2b_s34b_b88k"):
         fit(tmp_path / "photos")

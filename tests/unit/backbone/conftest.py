@@ -8,7 +8,7 @@ from open_clip.factory import _MODEL_CONFIGS
 from open_clip.pretrained import _PRETRAINED
 from torch import Tensor
 
-from dear.backbone.load import build_random
+from dear.backbone.loading.open_clip_format import build_random
 from tests.unit.backbone.prime import CONFIG, NAME, TAGS
 
 

@@ -11,8 +11,7 @@ import torch
 from timm.models.vitamin import VitCfg, VitConvCfg
 from torch import nn
 
-from dear.backbone import tiny
-from dear.backbone.load import build_from
+from dear.backbone.loading.open_clip_format import build_from, initial_weights_from
 
 DEPTH, TEXT_DEPTH, CONTEXT, WORDS, EMBED = 3, 2, 11, 97, 13
 HEADS, GRID = 3, 3
@@ -74,7 +73,7 @@ def shrunk(
         if "timm_model_name" not in config["vision_cfg"]:
             size, patch_size, depth = image
             config["vision_cfg"] |= {"image_size": size, "patch_size": patch_size, "layers": depth}
-    with small_timm(geometry), tiny.initial_weights_from(seed):
+    with small_timm(geometry), initial_weights_from(seed):
         network = build_from(name, config)
     draw = torch.Generator().manual_seed(seed)
     with torch.no_grad():

@@ -7,8 +7,8 @@ import open_clip
 import pytest
 import torch
 
-from dear.backbone.convert import explain_misfit, to_towers
-from dear.backbone.load import build
+from dear.backbone.loading.convert import explain_misfit, to_towers
+from dear.backbone.loading.open_clip_format import build
 from dear.errors import WeightsError
 from tests.unit.backbone.shrunk import ids, pixels, shrunk, shrunk_config
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from dear.backbone.choice import Access
-from dear.backbone.load import try_architecture
+from dear.backbone.names import Access
+from tools.generate_docs import try_architecture
 
 
 @pytest.mark.parametrize(

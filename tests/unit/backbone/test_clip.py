@@ -9,6 +9,7 @@ from torch import nn
 from torch.nn.functional import normalize
 
 from dear.backbone.clip import Clip, Identity, span_start, tensors_hash
+from dear.backbone.loading.convert import to_clip
 from tests.conftest import MakeClip, MakeModel
 from tests.views import usual_view
 
@@ -69,7 +70,7 @@ def test_a_tokenizers_cache_of_words_is_bounded(make_small_model: MakeModel) -> 
     tokenizer = open_clip.SimpleTokenizer(context_length=9)
     model = make_small_model()
     view = usual_view(model, (0.0,) * 3, (1.0,) * 3)
-    clip = Clip(model, tokenizer, name="small", pretrained="none", preprocess=view)
+    clip = to_clip(model, tokenizer, name="small", pretrained="none", preprocess=view)
     other = open_clip.SimpleTokenizer(context_length=9)
     words = ["x" * 60, *map("".join, product("bcd", repeat=3))]
     tokenizer.cache.update({str(number): "" for number in range(9_990)})

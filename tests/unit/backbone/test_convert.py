@@ -11,9 +11,9 @@ from open_clip.timm_model import TimmModel
 from timm.models.vision_transformer import ParallelScalingBlock
 from torch import nn
 
-from dear.backbone.convert import explain_misfit, require_fit, to_towers
 from dear.backbone.features_only import FeaturesOnlyVisionTower, image_kind
-from dear.backbone.load import build
+from dear.backbone.loading.convert import explain_misfit, require_fit, to_towers
+from dear.backbone.loading.open_clip_format import build
 from dear.errors import WeightsError
 
 VISION = {"image_size": 20, "patch_size": 4, "width": 21, "head_width": 7, "layers": 2}

@@ -18,9 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
-from dear.backbone import tiny
 from dear.backbone.clip import Clip
-from dear.backbone.load import build_from, load_clip
+from dear.backbone.loading.load import load_clip
+from dear.backbone.loading.open_clip_format import build_from, initial_weights_from
 from dear.errors import DearError
 from tests.helpers.saved_clips import saved
 from tests.unit.backbone.sharded_files import write_sharded
@@ -73,7 +73,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path
     config = {"model_cfg": OPEN_CLIP, "preprocess_cfg": {"mean": [0.5] * 3, "std": [0.5] * 3}}
     for name in ("open_clip", "sharded"):
         (folders[name] / "open_clip_config.json").write_text(json.dumps(config))
-    with tiny.initial_weights_from(3):
+    with initial_weights_from(3):
         state = dict(build_from("small", copy.deepcopy(OPEN_CLIP)).state_dict())
     save_file(state, folders["open_clip"] / "open_clip_model.safetensors")
     write_sharded(folders["sharded"], state, stem="open_clip_model")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from dear.backbone.load import load_clip
+from dear.backbone.loading.load import load_clip
 from dear.errors import DearError, WeightsError
 from tests.helpers.saved_clips import compare, saved, transformers
 from tests.unit.backbone.tokenizer_files import write_tokenizer
@@ -79,6 +79,15 @@ def test_siglip(tmp_path: Path) -> None:
     torch.testing.assert_close(clip.mean.flatten(), torch.full((3,), 0.5))
     torch.testing.assert_close(clip.logit_bias, model.logit_bias.reshape(()))
     compare(clip, model)
+
+
+def test_weights_of_transformers_beside_a_model_of_transformers(tmp_path: Path) -> None:
+    """A file in their names was held for one of another architecture."""
+    saved(tmp_path / "model", "CLIP")
+    clip = load_clip(str(tmp_path / "model"))
+    (tmp_path / "model" / "model.safetensors").rename(tmp_path / "moved.safetensors")
+    moved = load_clip(str(tmp_path / "model"), str(tmp_path / "moved.safetensors"))
+    assert (moved.identity, moved.identity.pretrained) == (clip.identity, "moved.safetensors")
 
 
 def test_what_is_not_clip(tmp_path: Path) -> None:

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from dear.backbone.convert import to_towers
 from dear.backbone.head_contributions import Convention, grouped_contributions, head_contributions
+from dear.backbone.loading.convert import to_towers
 from dear.backbone.vision import VisionTower
 from tests.conftest import MakeModel
 from tests.unit.backbone.shrunk import pixels, shrunk

@@ -9,9 +9,9 @@ import pytest
 from safetensors.torch import save
 from torch import Tensor
 
-from dear.backbone import hub, weights
-from dear.backbone.choice import BackboneName
-from dear.backbone.load import find_weights, load_clip
+from dear.backbone.loading import hub, weights
+from dear.backbone.loading.load import find_weights, load_clip
+from dear.backbone.names import BackboneName
 from dear.errors import WeightsError
 from dear.limits import LimitError
 from tests.helpers.saved_clips import saved

@@ -10,9 +10,9 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from dear.backbone import hub
 from dear.backbone.clip import Clip
-from dear.backbone.load import load_clip
+from dear.backbone.loading import hub
+from dear.backbone.loading.load import load_clip
 from tests.unit.backbone.prime import CONFIG, NAME, features
 from tests.unit.backbone.tokenizer_files import write_tokenizer
 

@@ -10,9 +10,9 @@ from safetensors.torch import load_file
 
 from dear.adapters.fit import fit
 from dear.adapters.predictor import Predictor
-from dear.backbone import lite
 from dear.backbone.clip import Clip
-from dear.backbone.load import load_clip
+from dear.backbone.loading import lite
+from dear.backbone.loading.load import load_clip
 from dear.data.settings import DataSettings
 from dear.errors import SettingsError, WeightsError
 from dear.methods.registry import build_method, methods_on

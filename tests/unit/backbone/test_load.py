@@ -12,13 +12,13 @@ from open_clip.transformer import QuickGELU
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from dear.backbone import hub
-from dear.backbone import plain as plain_clip
-from dear.backbone.choice import backbone_or_default
 from dear.backbone.clip import tensors_hash
-from dear.backbone.load import _preprocess, build, build_random, load_clip
+from dear.backbone.loading import hub, skeleton
+from dear.backbone.loading.load import load_clip
+from dear.backbone.loading.open_clip_format import OpenClipFormat, build, build_random
+from dear.backbone.loading.weights import list_shards
+from dear.backbone.names import backbone_or_default
 from dear.backbone.preprocess import Preprocess
-from dear.backbone.weights import list_shards
 from dear.errors import WeightsError
 from dear.limits import LimitError
 from tests.helpers.saved_clips import compare, saved
@@ -97,7 +97,7 @@ def test_a_tag_brings_activation_pixels_and_name(weights: Path, monkeypatch: pyt
     gelu = [
         type(block.mlp.gelu) for clip in (quick, plain) for block in (*clip.image.blocks, *clip.text.blocks)
     ]
-    assert gelu == [plain_clip.QuickGELU] * 5 + [nn.GELU] * 5
+    assert gelu == [skeleton.QuickGELU] * 5 + [nn.GELU] * 5
 
 
 @pytest.mark.parametrize(
@@ -142,12 +142,12 @@ def test_a_failed_download_says_which_file_is_wanted(
 
 def test_the_preprocessing_is_the_models_own() -> None:
     """That of a tag, or of an architecture whose tags agree, as open_clip lists it."""
-    preprocess = _preprocess("ViT-B-16-SigLIP", {}, 224)
+    preprocess = OpenClipFormat.named("ViT-B-16-SigLIP").preprocess(224)
     assert preprocess == Preprocess(224, (0.5,) * 3, (0.5,) * 3, "bicubic", "squash")
     tag = open_clip.get_pretrained_cfg("MobileCLIP-S1", "datacompdr")
-    preprocess = _preprocess("MobileCLIP-S1", tag, 256)
+    preprocess = OpenClipFormat.named("MobileCLIP-S1", tag).preprocess(256)
     assert (preprocess.size, preprocess.interpolation, preprocess.std) == (256, "bilinear", (1.0,) * 3)
-    assert _preprocess("ViT-B-32", {}, 224) == Preprocess(224)
+    assert OpenClipFormat.named("ViT-B-32").preprocess(224) == Preprocess(224)
     assert Preprocess(224).mean == (0.48145466, 0.4578275, 0.40821073)  # OpenAI's
 
 

@@ -12,11 +12,11 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from dear.backbone import tiny
-from dear.backbone.choice import check_model
-from dear.backbone.load import load_clip
-from dear.backbone.tiny import WordTokenizer
-from dear.backbone.weights import read_weights
+from dear.backbone.loading import tiny
+from dear.backbone.loading.load import load_clip
+from dear.backbone.loading.tiny import WordTokenizer
+from dear.backbone.loading.weights import read_weights
+from dear.backbone.names import check_model
 from dear.errors import WeightsError
 from dear.limits import LimitError
 from tests.unit.backbone.prime import NAME
@@ -44,7 +44,7 @@ def test_no_weights(pretrained: str | None, message: str) -> None:
 def test_architectures_that_do_not_fit_are_refused_before_any_download(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dear.backbone.hub.fetch", lambda *_, **__: pytest.fail("downloaded"))
+    monkeypatch.setattr("dear.backbone.loading.hub.fetch", lambda *_, **__: pytest.fail("downloaded"))
     with pytest.raises(WeightsError, match=f"{name} does not fit: its "):
         load_clip(name, open_clip.list_pretrained_tags_by_model(name)[0])
 
@@ -69,7 +69,7 @@ class Exploit:
 )
 def test_weights_in_place_of_a_model(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first was taken for a repository of the hub."""
-    monkeypatch.setattr("dear.backbone.hub.fetch", lambda *_, **__: pytest.fail("downloaded"))
+    monkeypatch.setattr("dear.backbone.loading.hub.fetch", lambda *_, **__: pytest.fail("downloaded"))
     for load in (load_clip, check_model):
         with pytest.raises(WeightsError, match=f"{model} is a file of weights, .* give it as --pretrained"):
             load(model)

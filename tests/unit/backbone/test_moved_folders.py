@@ -13,8 +13,9 @@ from safetensors.torch import save_file
 from dear.adapters.bundle import Bundle
 from dear.adapters.bundle_config import CONFIG
 from dear.adapters.predictor import Predictor
-from dear.backbone import hub
-from dear.backbone.load import build, load_clip
+from dear.backbone.loading import hub
+from dear.backbone.loading.load import load_clip
+from dear.backbone.loading.open_clip_format import build
 from dear.errors import WeightsError
 from dear.methods.declaration import MethodSettings
 from dear.roles.table import HeadRole, RoleTable

@@ -12,8 +12,9 @@ from torch.nn.functional import normalize
 
 from dear.backbone import vision
 from dear.backbone.clip import Clip
+from dear.backbone.loading.convert import to_clip
+from dear.backbone.loading.tiny import WordTokenizer
 from dear.backbone.precision import Float32Norm, half, precision_for
-from dear.backbone.tiny import WordTokenizer
 from dear.backbone.vision import exact_convolutions
 from dear.errors import SettingsError
 from tests.conftest import MEAN, STD, WORDS, MakeClip
@@ -32,7 +33,7 @@ def wide() -> Clip:
     tokenizer = WordTokenizer(WORDS, 13)
     sizes = {"context_length": 13, "vocab_size": tokenizer.vocab_size}
     model = CLIP(64, vision, sizes | {"width": 64, "heads": 1, "layers": 1})  # type: ignore[arg-type]
-    return Clip(
+    return to_clip(
         model.eval(), tokenizer, name="wide", pretrained="random", preprocess=usual_view(model, MEAN, STD)
     )
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from dear.backbone.load import load_clip
-from dear.backbone.tokenizer_file import is_clip_tokenizer
+from dear.backbone.loading.load import load_clip
+from dear.backbone.loading.tokenizer_file import is_clip_tokenizer
 from dear.errors import DearError, WeightsError
 from tests.helpers.saved_clips import compare, saved
 from tests.standin_hub import StandIn

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from dear.adapters.bundle import Bundle
 from dear.backbone.clip import Identity
-from dear.backbone.load import load_clip, named_weights
+from dear.backbone.loading.load import load_clip, named_weights
 from dear.errors import DearError, WeightsError
 from dear.methods.registry import METHODS
 from tests.standin_hub import StandIn

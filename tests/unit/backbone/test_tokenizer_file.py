@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from dear.backbone import openclip as open_clip
+from dear.backbone.loading.tiny import WordTokenizer
+from dear.backbone.loading.tokenizer_file import FileTokenizer, read_tokenizer
 from dear.backbone.prompts import ClipReader, describe_cut_prompts
-from dear.backbone.tiny import WordTokenizer
-from dear.backbone.tokenizer_file import FileTokenizer, read_tokenizer
 from dear.errors import DataError, DearError, WeightsError
 from dear.reading.files import ReadingError
 from tests.unit.backbone.tokenizer_files import KINDS, write_tokenizer

@@ -12,7 +12,7 @@ from dear.backbone import text as text_tower
 from dear.backbone.attention import causal_bias
 from dear.backbone.change import UNCHANGED, Injection
 from dear.backbone.clip import Clip
-from dear.backbone.convert import to_towers
+from dear.backbone.loading.convert import to_towers
 from dear.backbone.text import TextTrunk
 from dear.errors import SettingsError
 

@@ -110,7 +110,7 @@ def test_a_teacher_of_another_backbone(small_clip: Clip) -> None:
 
 def test_a_teacher_trains_as_its_authors_do() -> None:
     """As published for its method, but for what the student's authors change; options are for both."""
-    from dear.backbone.load import load_clip
+    from dear.backbone.loading.load import load_clip
 
     clip = load_clip("tiny")
     for given, want in (({}, (0.005, 8, 20)), ({"epochs": 7}, (0.005, 8, 7))):

@@ -69,7 +69,7 @@ def test_one_image_is_normalised_by_the_running_statistics(make_small_clip: Make
 
 
 def test_views_are_resized_for_a_teacher_of_another_size(small_clip: Clip) -> None:
-    from dear.backbone.load import load_clip
+    from dear.backbone.loading.load import load_clip
 
     method, teacher = student(small_clip), make("promptsrc", load_clip("tiny"))
     method.set_teacher(teacher)

@@ -197,8 +197,8 @@ def test_what_is_refused(small_clip: Clip, make_small_clip: MakeClip, tmp_path: 
 def test_what_the_commands_refuse(
     small_clip: Clip, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dear.backbone.load.load_clip", lambda *_args, **_options: small_clip)
-    monkeypatch.setattr("dear.backbone.load.folder_for", lambda model, *_: model)
+    monkeypatch.setattr("dear.backbone.loading.load.load_clip", lambda *_args, **_options: small_clip)
+    monkeypatch.setattr("dear.backbone.loading.load.folder_for", lambda model, *_: model)
     folder, out, roles = photos(tmp_path / "photos"), tmp_path / "index", tmp_path / "roles.json"
     table(small_clip).save(roles)
     build = ["index", "build", "--features", "heads", str(folder), "--out", str(out), "--roles", str(roles)]

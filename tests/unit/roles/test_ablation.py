@@ -6,7 +6,7 @@ from torch.nn.functional import cosine_similarity
 
 from dear.backbone.clip import Clip
 from dear.backbone.head_contributions import head_contributions
-from dear.backbone.load import load_clip
+from dear.backbone.loading.load import load_clip
 from dear.roles.ablation import (
     LITTLE,
     head_set,

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from dear.backbone import tiny
+from dear.backbone.loading import tiny
 from dear.world.factors import FACTOR_NAMES
 from tools.ground_truth import assign, explained_variance, roles_from_factors
 

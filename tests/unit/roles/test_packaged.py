@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from dear.backbone import tiny
 from dear.backbone.clip import Clip, Identity
+from dear.backbone.loading import tiny
 from dear.errors import RoleTableError
 from dear.roles.compare import compare
 from dear.roles.packaged import FOLDER, named_table, role_table

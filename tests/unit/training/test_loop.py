@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from dear.backbone.choice import Precision
 from dear.backbone.clip import Clip
+from dear.backbone.names import Precision
 from dear.backbone.precision import device_precision, half
 from dear.errors import SettingsError, TrainingDiverged
 from dear.methods.dear.method import Dear

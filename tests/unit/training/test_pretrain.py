@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import torch
 
-from dear.backbone import tiny
 from dear.backbone.clip import tensors_hash, weights_hash
+from dear.backbone.loading import tiny
 from dear.errors import OutputError
 from dear.world.factors import FACTOR_NAMES, STYLES
 from dear.world.scene import draw_scenes

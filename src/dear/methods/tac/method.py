@@ -125,7 +125,7 @@ class TAC(Method):
         s, capacity = self.settings, self.clip.text.context_length
         learned = s.text_tokens * (1 if s.words else 2)  # without words, placeholders stand for them
         words = lengths(self.clip, [s.words])[0] if s.words else 0
-        if s.clusters + learned + words >= self.clip.room:
+        if s.clusters + learned + words >= self.clip.max_words:
             raise SettingsError(
                 f"{s.clusters} tokens by tac.clusters and {learned} by tac.text_tokens leave no room for "
                 f"class names, since the text tower takes {capacity}: choose fewer."

@@ -41,5 +41,5 @@ class VPT(Method):
         super().set_classes(classnames, templates_or(self.settings.template, templates))
 
     def image_features(self, trunk: Trunk) -> ImageFeatures:
-        inject = image_injection(self.clip.image, self.image_prompts)
-        return self.class_feature(trunk, inject).unsqueeze(0)
+        change = image_injection(self.clip.image, self.image_prompts)
+        return self.class_feature(trunk, change).unsqueeze(0)

@@ -13,6 +13,7 @@ from PIL import Image
 from torch import Tensor
 from torchvision.transforms.v2 import functional
 
+from dear.backbone.loading.transformers_format import read_preprocess
 from dear.backbone.preprocess import Preprocess
 from dear.data.images.decode import as_image
 from dear.data.images.transforms import DRAWS, crop_box, eval_view, view_numbers
@@ -151,7 +152,7 @@ def test_the_test_view_is_that_of_transformers(
     picture, size = noise(6, 3, height, width), 37 if content else 224
     made = processor(**content, do_normalize=False)(picture, return_tensors="pt")["pixel_values"][0]
     saved = json.loads(processor(**content).to_json_string())
-    view = eval_view(picture, Preprocess.from_transformers(size, kind, saved, "preprocessor_config.json"))
+    view = eval_view(picture, read_preprocess(size, kind, saved, "preprocessor_config.json"))
     assert view.shape == made.shape
     assert (view - made * 255).square().mean().sqrt() < 0.6
 

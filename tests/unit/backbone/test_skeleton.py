@@ -11,11 +11,12 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from dear.backbone import openclip, tiny, weights
-from dear.backbone.clip import Clip
-from dear.backbone.load import build_from
-from dear.backbone.plain import PlainClip, is_plain
-from dear.backbone.tiny import WordTokenizer
+from dear.backbone import openclip
+from dear.backbone.loading import tiny, weights
+from dear.backbone.loading.convert import to_clip
+from dear.backbone.loading.open_clip_format import build_from
+from dear.backbone.loading.skeleton import Skeleton, fits_skeleton
+from dear.backbone.loading.tiny import WordTokenizer
 from tests.views import usual_view
 
 TEXTS = ["a photo of a red circle.", "striped", "a blue square in the snow, drawn"]
@@ -39,7 +40,7 @@ def original(state: dict[str, Tensor]) -> Any:
 def test_its_towers_compute_what_open_clips_do(original: Any, kind: torch.dtype) -> None:
     plain = tiny.load()
     view = usual_view(original, tiny.MEAN, tiny.STD)
-    other = Clip(original, plain.tokenizer, name="tiny", pretrained="world", preprocess=view)
+    other = to_clip(original, plain.tokenizer, name="tiny", pretrained="world", preprocess=view)
     assert plain.identity == other.identity
     images = torch.rand(3, 3, 48, 48, generator=torch.Generator().manual_seed(0))
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=kind is torch.bfloat16):
@@ -48,7 +49,7 @@ def test_its_towers_compute_what_open_clips_do(original: Any, kind: torch.dtype)
     assert torch.equal(plain.scale, other.scale)
 
 
-PLAIN = [name for name in open_clip.list_models() if is_plain(open_clip.get_model_config(name))]
+PLAIN = [name for name in open_clip.list_models() if fits_skeleton(open_clip.get_model_config(name))]
 
 
 def test_which_architectures_are_plain() -> None:
@@ -61,7 +62,7 @@ def test_it_has_the_tensors_of_open_clips(name: str) -> None:
     config = open_clip.get_model_config(name)
     with torch.device("meta"):
         original: Any = build_from(name, open_clip.get_model_config(name))
-    plain = PlainClip(**config)
+    plain = Skeleton(**config)
     shapes = [{key: x.shape for key, x in model.state_dict().items()} for model in (plain, original)]
     assert shapes[0] == shapes[1]
     quick = type(original.visual.transformer.resblocks[0].mlp.gelu).__name__ == "QuickGELU"
@@ -82,7 +83,7 @@ def test_what_is_read_of_open_clip_is_what_it_says() -> None:
 def test_weights_at_hand_do_not_load_open_clip(tmp_path: Path) -> None:
     name = "ViT-S-32-alt"
     with torch.device("meta"):
-        state = PlainClip(**open_clip.get_model_config(name)).state_dict()
+        state = Skeleton(**open_clip.get_model_config(name)).state_dict()
     save_file({key: torch.zeros(x.shape) for key, x in state.items()}, tmp_path / "w.safetensors")
     code = (
         "import sys; from dear import load_clip; "

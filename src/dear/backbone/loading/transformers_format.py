@@ -1,28 +1,43 @@
-"""Convert the CLIPs and SigLIPs of Hugging Face's transformers to open_clip models that compute the same.
+"""The CLIPs and SigLIPs of Hugging Face's transformers, as open_clip models that compute the same.
 
 Only names and shapes differ: queries, keys and values have three projections there and one here, and the
 projections into the joint space are transposed. transformers itself is not needed.
 """
 
-from collections.abc import Callable
-from functools import partial
-from typing import Any, NotRequired, TypedDict
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, NotRequired, Self, TypedDict
 
 import torch
 from torch import Tensor, nn
 
 from dear.backbone import openclip as open_clip
-from dear.backbone.choice import HUB
-from dear.backbone.model_config import Context, Epsilon, Heads, Layers, Side, Words
-from dear.backbone.plain import QuickGELU
+from dear.backbone.loading import tokenizer_file
+from dear.backbone.loading.format import Format
+from dear.backbone.loading.model_config import (
+    Context,
+    Epsilon,
+    Heads,
+    Layers,
+    Ratio,
+    Shift,
+    Side,
+    Words,
+)
+from dear.backbone.loading.repository import Repository
+from dear.backbone.loading.skeleton import QuickGELU
+from dear.backbone.loading.weights import open_clip_names
+from dear.backbone.preprocess import Interpolation, Preprocess
 from dear.errors import WeightsError
+from dear.reading.files import ReadingError
+from dear.reading.plain import read_json
 from dear.reading.typed import Positive, shown, typed
 
-CONFIG = "config.json"
 PROCESSOR, PIXELS = "processor_config.json", "preprocessor_config.json"
 IMAGES = "image_processor"
 """The key of `PROCESSOR` (since transformers 5) with the content of `PIXELS`. It takes precedence."""
-FILES = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin")
 KINDS = ("clip", "siglip")
 ACTIVATIONS = {"quick_gelu": None, "gelu": "none", "gelu_pytorch_tanh": "tanh", "gelu_new": "tanh"}
 BLOCK = {
@@ -149,37 +164,93 @@ def fill_defaults(config: Config, name: str) -> tuple[str, dict[str, Any], dict[
     return kind, text, vision
 
 
-def build(config: Config, name: str) -> nn.Module:
-    """The open_clip model of a configuration, with its initial weights. Raises WeightsError."""
-    kind, text, vision = fill_defaults(config, name)
-    quick = ACTIVATIONS[text["hidden_act"]] is None
-    text_cfg = _sizes(text) | _activation(text) | {
-        "context_length": text["max_position_embeddings"],
-        "vocab_size": text["vocab_size"],
-        "heads": text["num_attention_heads"],
+class TransformersFormat(Format):
+    """A CLIP or SigLIP as transformers saves it."""
+
+    LIBRARY = "transformers'"
+    CONFIG = "config.json"
+    FILES = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin")
+
+    def __init__(self, source: Repository, config: Config) -> None:
+        """Raises WeightsError for other models."""
+        self.source, self.name = source, source.name
+        self.folder, self.commit = source.folder, source.commit
+        self.projection_dim = config.get("projection_dim")
+        self.kind, self.text_config, self.vision_config = fill_defaults(config, self.name)
+        self.facts = {"model": [self.projection_dim, self.kind, self.text_config, self.vision_config]}
+
+    @classmethod
+    def read(cls, source: Repository, path: Path) -> Self:
+        return cls(source, read_config(read_json(path), path))
+
+    def build(self) -> nn.Module:
+        build = build_siglip if self.kind == "siglip" else partial(build_clip, self.projection_dim)
+        return build(self.text_config, self.vision_config)
+
+    def rename(self, network: nn.Module, state: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The tensors of a file of transformers or, if its names are open_clip's, of open_clip."""
+        if not any(name.startswith("vision_model.") for name in state):
+            return open_clip_names(network, state)
+        return convert_names(state, self.kind)
+
+    @cached_property
+    def text(self) -> Mapping[str, Any]:
+        """The tokenizer is CLIP's own if the vocabulary has its size and the model brings no other one."""
+        sizes = {"context_length": self.text_config["max_position_embeddings"]}
+        words = self.text_config["vocab_size"]
+        is_clip = self.kind == "clip"
+        if is_clip and words == open_clip.SimpleTokenizer().vocab_size and not self._has_tokenizer():
+            return sizes
+        clean = {} if is_clip else {"tokenizer_kwargs": {"clean": "canonicalize"}}
+        return sizes | {"hf_tokenizer_name": self.source.id, "vocab_size": words} | clean
+
+    def _has_tokenizer(self) -> bool:
+        """True if it has a tokenizer that is not CLIP's. Raises ReadingError for a malformed file."""
+        file = self.source.find_if_any(tokenizer_file.FILE) or self.source.find_if_any(tokenizer_file.WORDS)
+        settings = self.source.find_if_any(tokenizer_file.SETTINGS)
+        return file is not None and not tokenizer_file.is_clip_tokenizer(file, settings)
+
+    def preprocess(self, size: int) -> Preprocess:
+        """That of the model's file; without one, that of its kind."""
+        for file in (PROCESSOR, PIXELS):
+            if (path := self.source.find_if_any(file)) is None:
+                continue
+            content = typed(read_json(path), dict[str, Any], path)
+            if file == PROCESSOR:
+                if IMAGES not in content:
+                    continue
+                content = typed(content[IMAGES], dict[str, Any], path)
+            return read_preprocess(size, self.kind, content, path)
+        return read_preprocess(size, self.kind, {}, self.name)
+
+
+def build_clip(projection_dim: int | None, text: dict[str, Any], vision: dict[str, Any]) -> nn.Module:
+    """The open_clip model of a CLIP."""
+    quick, text_cfg = ACTIVATIONS[text["hidden_act"]] is None, _text_sizes(text)
+    # Configurations from before 2023 give 2 as the end of text, but mean the highest id.
+    end = text["eos_token_id"]
+    pool = {"pool_type": "argmax"} if end == 2 else {"pool_type": "eos", "eos_id": end}
+    vision_cfg = _sizes(vision) | {
+        "image_size": vision["image_size"],
+        "patch_size": vision["patch_size"],
+        "head_width": vision["hidden_size"] // vision["num_attention_heads"],
     }  # fmt: skip
-    if kind == "clip":
-        # Configurations from before 2023 give 2 as the end of text, but mean the highest id.
-        end = text["eos_token_id"]
-        pool = {"pool_type": "argmax"} if end == 2 else {"pool_type": "eos", "eos_id": end}
-        vision_cfg = _sizes(vision) | {
-            "image_size": vision["image_size"],
-            "patch_size": vision["patch_size"],
-            "head_width": vision["hidden_size"] // vision["num_attention_heads"],
-        }  # fmt: skip
-        image_quick = ACTIVATIONS[vision["hidden_act"]] is None
-        if image_quick == quick:
-            vision_cfg |= _activation(vision)
-        clip: Any = open_clip.CLIP(
-            config.get("projection_dim", 512), vision_cfg, text_cfg | pool, quick_gelu=quick
-        )
-        if image_quick != quick:  # open_clip has one setting for both towers
-            for block in clip.visual.transformer.resblocks:
-                block.mlp.gelu = QuickGELU() if image_quick else nn.GELU(**_activation(vision)["act_kwargs"])
-        return clip  # type: ignore[no-any-return]
+    image_quick = ACTIVATIONS[vision["hidden_act"]] is None
+    if image_quick == quick:
+        vision_cfg |= _activation(vision)
+    clip: Any = open_clip.CLIP(projection_dim or 512, vision_cfg, text_cfg | pool, quick_gelu=quick)
+    if image_quick != quick:  # open_clip has one setting for both towers
+        for block in clip.visual.transformer.resblocks:
+            block.mlp.gelu = QuickGELU() if image_quick else nn.GELU(**_activation(vision)["act_kwargs"])
+    return clip  # type: ignore[no-any-return]
+
+
+def build_siglip(text: dict[str, Any], vision: dict[str, Any]) -> nn.Module:
+    """The open_clip model of a SigLIP."""
     import timm
     from timm.layers.norm import LayerNorm
 
+    quick, text_cfg = ACTIVATIONS[text["hidden_act"]] is None, _text_sizes(text)
     pool = {"pool_type": "last", "no_causal_mask": True, "proj_bias": True}
     placeholder = {
         "timm_model_name": "vit_base_patch16_siglip_224", "timm_pool": "map", "timm_proj": "none",
@@ -197,6 +268,15 @@ def build(config: Config, name: str) -> nn.Module:
         norm_layer=partial(LayerNorm, eps=vision["layer_norm_eps"]),
     )  # fmt: skip
     return siglip  # type: ignore[no-any-return]
+
+
+def _text_sizes(text: dict[str, Any]) -> dict[str, Any]:
+    """The sizes of the text tower in open_clip's configuration."""
+    return _sizes(text) | _activation(text) | {
+        "context_length": text["max_position_embeddings"],
+        "vocab_size": text["vocab_size"],
+        "heads": text["num_attention_heads"],
+    }  # fmt: skip
 
 
 def _activation(tower: dict[str, Any]) -> dict[str, Any]:
@@ -221,7 +301,7 @@ def _mlp_ratio(tower: dict[str, Any]) -> float:
 
 
 def convert_names(state: dict[str, Tensor], kind: str) -> dict[str, Tensor]:
-    """Rename tensors to those of the model that `build` returns. Tensors that it lacks keep their names."""
+    """Rename tensors to those of the model that is built. Tensors that it lacks keep their names."""
     tensors = dict[str, Tensor]()
     for name, tensor in state.items():
         if name.endswith("position_ids"):
@@ -254,14 +334,61 @@ def _convert_name(name: str, kind: str) -> str:
     return name
 
 
-def tokenizer_settings(config: Config, name: str, has_tokenizer: Callable[[], bool]) -> dict[str, Any]:
-    """The text configuration that `find_tokenizer` takes, in open_clip's form. The tokenizer is CLIP's own if
-    the vocabulary has its size and the model does not bring another one.
+class Pixels(TypedDict, total=False):
+    """The keys of a file for pixels that are read."""
+
+    size: int | dict[str, int]
+    crop_size: int | dict[str, int]
+    do_center_crop: bool
+    resample: int
+    image_mean: tuple[Shift, Shift, Shift]
+    image_std: tuple[Ratio, Ratio, Ratio]
+
+
+KEYS = frozenset(Pixels.__annotations__)
+USUAL = {"do_resize": True, "do_rescale": True, "rescale_factor": 1 / 255, "do_normalize": True}
+"""What is always done to pixels here: a file with another value is refused."""
+BILINEAR, BICUBIC = 2, 3
+RESAMPLE: dict[int, Interpolation] = {BILINEAR: "bilinear", BICUBIC: "bicubic"}
+"""Pillow's numbers of filters."""
+
+
+def read_preprocess(size: int, kind: str, content: Mapping[str, Any], path: Path | str) -> Preprocess:
+    """The preprocessing by a preprocessor_config.json, for a model of ``kind`` "clip" or "siglip" whose tower
+    sees ``size`` pixels. Raises ReadingError for a step that is not done here.
     """
-    kind, text, _ = fill_defaults(config, name)
-    sizes = {"context_length": text["max_position_embeddings"]}
-    same_size = text["vocab_size"] == open_clip.SimpleTokenizer().vocab_size
-    if kind == "clip" and same_size and not has_tokenizer():
-        return sizes
-    clean = {"tokenizer_kwargs": {"clean": "canonicalize"}} if kind == "siglip" else {}
-    return sizes | {"hf_tokenizer_name": name.removeprefix(HUB), "vocab_size": text["vocab_size"]} | clean
+    for key, value in USUAL.items():
+        setting = content.get(key, value)
+        if not isinstance(setting, bool | float | int) or abs(setting - value) > 1e-5 * value:
+            raise ReadingError(path, f"its {key} is {shown(setting)}: only models with {value} fit")
+    settings = typed({key: content[key] for key in KEYS if key in content}, Pixels, path)
+    if (resample := settings.get("resample", BICUBIC)) not in RESAMPLE:
+        raise ReadingError(path, f"its resample is {resample}: only 2 (bilinear) and 3 (bicubic) fit")
+    gray = (0.5, 0.5, 0.5) if kind == "siglip" else None  # both mean and deviation
+    view = Preprocess(
+        size,
+        settings.get("image_mean", gray or Preprocess.mean),
+        settings.get("image_std", gray or Preprocess.std),
+        RESAMPLE[resample],
+        rounds_crop_down=True,
+    )
+    return _resized(view, settings, kind, path).with_floats()
+
+
+def _resized(view: Preprocess, content: Pixels, kind: str, path: Path | str) -> Preprocess:
+    crops = content.get("do_center_crop", kind == "clip")
+    resized, crop = content.get("size", view.size), content.get("crop_size", view.size)
+    if isinstance(resized, int):
+        sides = ("shortest_edge",) if kind == "clip" else ("height", "width")
+        resized = dict.fromkeys(sides, resized)
+    square = {"height": view.size, "width": view.size}
+    if resized == square:
+        return replace(view, resize_mode="squash")
+    short_side = resized["shortest_edge"] if resized.keys() == {"shortest_edge"} else 0
+    if crops and crop in (square, view.size) and short_side >= view.size:
+        return replace(view, short_side=None if short_side == view.size else short_side)
+    raise ReadingError(
+        path,
+        f"its size is {shown(resized)} with the crop_size {shown(crop if crops else None)}, which is not "
+        f"the square of {view.size} pixels that its image tower takes",
+    )

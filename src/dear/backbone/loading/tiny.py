@@ -3,8 +3,7 @@
 import json
 import re
 import string
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
@@ -15,9 +14,11 @@ from torch import Tensor, nn
 
 from dear.backbone import openclip as open_clip
 from dear.backbone.clip import Clip
-from dear.backbone.plain import PlainClip
+from dear.backbone.loading.convert import to_clip
+from dear.backbone.loading.open_clip_format import initial_weights_from
+from dear.backbone.loading.skeleton import Skeleton
+from dear.backbone.loading.weights import fill_weights, read_weights
 from dear.backbone.preprocess import Preprocess
-from dear.backbone.weights import fill_weights, read_weights
 from dear.errors import DataError
 from dear.reading.files import ReadingError
 from dear.reading.plain import read_json
@@ -107,16 +108,6 @@ def _sized_config(tokenizer: WordTokenizer) -> dict[str, Any]:
     return sized
 
 
-@contextmanager
-def initial_weights_from(seed: int) -> Iterator[None]:
-    """Context in which open_clip draws initial weights from ``seed``. The global generator, which it uses,
-    is restored.
-    """
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
-        yield
-
-
 def preprocess(model: Any) -> Preprocess:
     """The preprocessing of the tiny CLIP, which was trained on pictures of its own size."""
     return Preprocess(model.visual.image_size[0], MEAN, STD)
@@ -125,10 +116,10 @@ def preprocess(model: Any) -> Preprocess:
 def load(folder: Path = FOLDER) -> Clip:
     """The tiny CLIP from a folder written by ``tools/pretrain.py``; the embedded one by default."""
     tokenizer = WordTokenizer.load(folder / VOCABULARY)
-    model = PlainClip(**_sized_config(tokenizer))
+    model = Skeleton(**_sized_config(tokenizer))
     fill_weights(model, read_weights(folder / WEIGHTS), folder / WEIGHTS)
     same_words = folder == FOLDER or tokenizer.to_json() == WordTokenizer.load(FOLDER / VOCABULARY).to_json()
-    return Clip(
+    return to_clip(
         model,
         tokenizer,
         name=NAME,

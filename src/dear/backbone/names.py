@@ -9,7 +9,7 @@ from dear.errors import DearError, UnknownNameError, WeightsError, warn
 from dear.reading.files import expanded
 
 TINY, LITE = "tiny", "lite"
-"""The CLIP in the package, and the stand-in for photographs made of pip packages (`dear.backbone.lite`)."""
+"""The CLIP in the package, and the stand-in for photographs that is made of pip packages."""
 HUB = "hf-hub:"
 RANDOM = "random:"
 """The beginning of a name of weights that are drawn from a seed."""

@@ -4,17 +4,12 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from dear.backbone import from_transformers, hub, tokenizer_file, weights
-from dear.backbone.choice import HUB, REPOSITORY, hub_name, is_architecture
-from dear.backbone.model_config import read_model_config
-from dear.backbone.preprocess import Preprocess
-from dear.errors import WeightsError, printable
+from dear.backbone.loading import hub, weights
+from dear.backbone.names import HUB, hub_name, is_architecture
+from dear.errors import printable
 from dear.limits import at_most
-from dear.reading.files import ReadingError, expanded
-from dear.reading.plain import read_json
-from dear.reading.typed import typed
+from dear.reading.files import expanded
 
 
 @dataclass
@@ -68,50 +63,6 @@ class Repository:
             size += self.find((name,), title=title).stat().st_size
             at_most("tensor_bytes", size, path)
         return path
-
-    def config(self) -> tuple[bool, dict[str, Any]]:
-        """True for transformers' format, False for open_clip's; and the configuration. Raises WeightsError
-        for any other format.
-        """
-        files = (hub.CONFIG, from_transformers.CONFIG)
-        try:
-            path = self.find(files)
-        except WeightsError as error:
-            if self.folder is not None or self.named_by or not REPOSITORY.fullmatch(self.id):
-                raise
-            message = f"{error} If you mean a folder: there is no {printable(self.id)} here."
-            raise WeightsError(message) from error.__cause__
-        is_transformers = path.name == from_transformers.CONFIG
-        try:
-            if is_transformers:
-                return True, dict(from_transformers.read_config(read_json(path), path))
-            return False, read_model_config(read_json(path), path)
-        except ReadingError as error:
-            owner = "transformers'" if is_transformers else "open_clip's"
-            raise WeightsError(
-                f"{self.name} does not fit: its {path.name} is not {owner} ({error.reason})."
-            ) from error
-
-    def preprocess(self, size: int, kind: str) -> Preprocess:
-        """The preprocessing of a model of transformers whose image tower sees ``size`` pixels; without a file
-        for it, that of its ``kind``.
-        """
-        for file in (from_transformers.PROCESSOR, from_transformers.PIXELS):
-            if (path := self.find_if_any(file)) is None:
-                continue
-            content = typed(read_json(path), dict[str, Any], path)
-            if file == from_transformers.PROCESSOR:
-                if from_transformers.IMAGES not in content:
-                    continue
-                content = typed(content[from_transformers.IMAGES], dict[str, Any], path)
-            return Preprocess.from_transformers(size, kind, content, path)
-        return Preprocess.from_transformers(size, kind, {}, self.name)
-
-    def has_tokenizer(self) -> bool:
-        """True if it has a tokenizer that is not CLIP's. Raises ReadingError for a malformed file."""
-        file = self.find_if_any(tokenizer_file.FILE) or self.find_if_any(tokenizer_file.WORDS)
-        settings = self.find_if_any(tokenizer_file.SETTINGS)
-        return file is not None and not tokenizer_file.is_clip_tokenizer(file, settings)
 
 
 def find_repository(model: str, named_by: str = "") -> Repository | None:

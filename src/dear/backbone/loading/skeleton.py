@@ -1,4 +1,4 @@
-"""The modules of a plain CLIP under open_clip's names, to load weights into without open_clip."""
+"""The modules of CLIP's own architecture by open_clip's names, to load weights into without open_clip."""
 
 from collections import OrderedDict
 from typing import Any
@@ -13,7 +13,7 @@ SIZES = {
 }
 
 
-def is_plain(config: dict[str, Any]) -> bool:
+def fits_skeleton(config: dict[str, Any]) -> bool:
     """True if open_clip's configuration of a model sets nothing but sizes and the activation."""
     return config.keys() <= {"embed_dim", "quick_gelu", *SIZES} and all(
         config[tower].keys() <= keys and all(isinstance(size, int | float) for size in config[tower].values())
@@ -35,12 +35,12 @@ class LayerNorm(nn.LayerNorm):
         return layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps).to(x.dtype)
 
 
-class PlainClip(nn.Module):
+class Skeleton(nn.Module):
     """A CLIP with a ViT read at its class token and a causal text tower: what the towers are made of.
 
     It has the tensors of open_clip's ``CLIP`` under the same names, without values, and no forward pass.
     Source: open_clip 3.3 ``CLIP``, ``VisionTransformer`` and ``TextTransformer``, for a configuration for
-    which `is_plain` holds.
+    which `fits_skeleton` holds.
     """
 
     def __init__(
@@ -94,11 +94,11 @@ class _Visual(nn.Module):
 class _Transformer(nn.Module):
     def __init__(self, width: int, layers: int, heads: int, mlp_ratio: float, quick_gelu: bool) -> None:
         super().__init__()
-        blocks = (PlainBlock(width, heads, mlp_ratio, quick_gelu=quick_gelu) for _ in range(layers))
+        blocks = (SkeletonBlock(width, heads, mlp_ratio, quick_gelu=quick_gelu) for _ in range(layers))
         self.resblocks = nn.ModuleList(blocks)
 
 
-class PlainBlock(nn.Module):
+class SkeletonBlock(nn.Module):
     def __init__(self, width: int, heads: int, mlp_ratio: float, *, quick_gelu: bool = False) -> None:
         super().__init__()
         self.ln_1 = LayerNorm(width)

@@ -22,10 +22,12 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
+from dear.backbone.clip import Clip, Identity, weights_hash
 from dear.backbone.features_only import FeaturesOnlyTextTower, FeaturesOnlyVisionTower
+from dear.backbone.loading.tokenizer_file import FILE, SETTINGS, FileTokenizer, read_tokenizer
+from dear.backbone.loading.weights import fill_weights, read_weights
+from dear.backbone.names import LITE
 from dear.backbone.preprocess import Preprocess
-from dear.backbone.tokenizer_file import FILE, SETTINGS, FileTokenizer, read_tokenizer
-from dear.backbone.weights import fill_weights, read_weights
 from dear.errors import WeightsError, installation
 
 JOINT = Path(str(files("dear.backbone").joinpath("lite.safetensors")))
@@ -125,9 +127,7 @@ class SentenceEncoder(nn.Module):
 
 
 class Lite(nn.Module):
-    """Both towers, under open_clip's names."""
-
-    logit_bias = None
+    """Both networks, under open_clip's names."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -138,20 +138,17 @@ class Lite(nn.Module):
         self.logit_scale = nn.Parameter(joint["scale"].log())
         self.embed_dim = int(joint["basis"].shape[1])
 
-    def build_towers(self) -> tuple[FeaturesOnlyVisionTower, FeaturesOnlyTextTower]:
-        """Both towers."""
-        image = FeaturesOnlyVisionTower(self.visual, self.embed_dim)
-        text = FeaturesOnlyTextTower(self.text, "text tower (a sentence encoder)")
-        text.pool = "eos"
-        return image, text
 
-    @property
-    def tokenizer(self) -> FileTokenizer:
-        return self.text.tokenizer
-
-    @property
-    def preprocess(self) -> Preprocess:
-        return Preprocess(SIZE, MEAN, STD)
+def load() -> Clip:
+    """The CLIP. Raises WeightsError if a package of the extra is missing."""
+    network, preprocess = Lite(), Preprocess(SIZE, MEAN, STD)
+    image = FeaturesOnlyVisionTower(network.visual, network.embed_dim)
+    text = FeaturesOnlyTextTower(network.text, "text tower (a sentence encoder)")
+    text.pool = "eos"
+    tokenizer = network.text.tokenizer
+    facts = preprocess.identity() | {"tokenizer": tokenizer.sha256}
+    identity = Identity(LITE, "pip", weights_hash(network.state_dict(), facts))
+    return Clip(image, text, network.logit_scale, None, tokenizer, preprocess, identity)
 
 
 def _torch_names(state: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -13,10 +13,10 @@ import torch
 from huggingface_hub import constants
 from torch import Tensor, nn
 
-from dear.backbone import hub
 from dear.backbone import openclip as open_clip
-from dear.backbone.choice import LICENSE, MAX_LISTED, REAL, SIZE, WEIGHTS, BackboneName
-from dear.backbone.torchscript import find_archive, read_archive
+from dear.backbone.loading import hub
+from dear.backbone.loading.torchscript import find_archive, read_archive
+from dear.backbone.names import LICENSE, MAX_LISTED, REAL, SIZE, WEIGHTS, BackboneName
 from dear.errors import WeightsError, first_line, list_names, nearest_first, of_memory, warn
 from dear.limits import LimitError, at_most
 from dear.reading.files import ReadingError, expanded
@@ -32,7 +32,8 @@ COMMITS = {REAL: "7288da5a0d6f0b51c4a2b27c624837a9236d0112"}
 OPENAI_NOTES = ("input_resolution", "context_length", "vocab_size")  # besides the weights in OpenAI's files
 PICKLED = re.compile(r"global|class|instance", re.IGNORECASE)
 """In torch's words for a file that is whole, but names what may run code."""
-Rename = Callable[[dict[str, Tensor]], dict[str, Tensor]]
+Rename = Callable[[Any, dict[str, Tensor]], dict[str, Tensor]]
+"""Puts the tensors of a file under the names of a network."""
 
 
 class Index(TypedDict):
@@ -164,9 +165,21 @@ def _read_pickled(path: Path) -> dict[str, Tensor]:
     }
 
 
-def load_weights(network: Any, path: Path, rename: Rename | None = None) -> None:
-    """Load a file's tensors into a network on the meta device, by default under open_clip's names. Raises
-    WeightsError; names and shapes are compared before a value is read.
+def open_clip_names(network: Any, state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """A file's tensors under open_clip's names. If the text tower is a module of its own, the file may have
+    CLIP's names for it, or those of MobileCLIP's authors.
+    """
+    if state.keys() == network.state_dict().keys():
+        return state
+    state = open_clip.convert_state_dict(network, state)
+    if "positional_embedding" in state and not hasattr(network, "positional_embedding"):
+        state = open_clip.convert_to_custom_text_state_dict(state)
+    return state
+
+
+def load_weights(network: Any, path: Path, rename: Rename = open_clip_names) -> None:
+    """Load a file's tensors into a network on the meta device. Raises WeightsError; names and shapes are
+    compared before a value is read.
     """
     state = read_weights(path)
     notes = [name for name in OPENAI_NOTES if state.pop(name, None) is not None]
@@ -189,10 +202,10 @@ def load_weights(network: Any, path: Path, rename: Rename | None = None) -> None
         )
 
 
-def _rename(network: Any, state: dict[str, Tensor], rename: Rename | None, path: Path) -> dict[str, Tensor]:
+def _rename(network: Any, state: dict[str, Tensor], rename: Rename, path: Path) -> dict[str, Tensor]:
     """A file's tensors under the network's names. A vector of one entry becomes a scalar where it has one."""
     try:
-        state = rename(state) if rename is not None else _open_clip_names(network, state)
+        state = rename(network, state)
     except Exception as error:  # of open_clip, for tensors of another architecture
         if of_memory(error):
             raise
@@ -203,18 +216,6 @@ def _rename(network: Any, state: dict[str, Tensor], rename: Rename | None, path:
         value, parameter = state.get(name), getattr(network, name)
         if value is not None and parameter is not None and value.numel() == 1:
             state[name] = value.reshape(parameter.shape)
-    return state
-
-
-def _open_clip_names(network: Any, state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """A file's tensors under open_clip's names. If the text tower is a module of its own, the file may have
-    CLIP's names for it, or those of MobileCLIP's authors.
-    """
-    if state.keys() == network.state_dict().keys():
-        return state
-    state = open_clip.convert_state_dict(network, state)
-    if "positional_embedding" in state and not hasattr(network, "positional_embedding"):
-        state = open_clip.convert_to_custom_text_state_dict(state)
     return state
 
 

@@ -17,9 +17,9 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from dear.backbone import hub
 from dear.backbone import openclip as open_clip
 from dear.backbone.clip import Tokenizer
+from dear.backbone.loading import hub
 from dear.errors import DearError, WeightsError, first_line
 from dear.reading.files import ReadingError
 from dear.reading.plain import read_json
