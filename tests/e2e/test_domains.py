@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -17,16 +18,15 @@ WORDS = ["run", "domain-generalization", "--methods", "coop", "--train.epochs", 
 
 @pytest.fixture
 def domains(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The 12 images of 4 classes three times over, as three domains; none is a copy of another."""
+    """12 images of 4 classes in each of three domains, all of noise, so that none is like another."""
     monkeypatch.setenv("DEAR_CACHE", str(tmp_path / "cache"))
     for level, name in enumerate(("art", "photo", "sketch")):
-        shutil.copytree(photos / "images", tmp_path / "domains" / name)
-        for path in (tmp_path / "domains" / name).rglob("*.*"):
-            image = Image.open(path).convert("RGB")
-            image.putpixel((0, 0), (level, 0, 0))
-            image.save(path.with_suffix(".png"))
-            if path.suffix != ".png":
-                path.unlink()
+        folder = tmp_path / "domains" / name
+        shutil.copytree(photos / "images", folder)
+        for number, path in enumerate(sorted(folder.rglob("*.*"))):
+            path.unlink()
+            pixels = np.random.default_rng(12 * level + number).integers(0, 256, (23, 29, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(path.with_suffix(".png"))
     return tmp_path / "domains"
 
 

@@ -177,13 +177,13 @@ def test_a_killed_build_goes_on(tmp_path: Path, run: Dear, monkeypatch: pytest.M
 def test_features_of_a_bundle_and_an_index_of_another_model(
     gallery: Path, served: Path, tmp_path: Path, run: Dear
 ) -> None:
-    bundle = dear.Bundle.from_pretrained(served / "DIR")
+    bundle = dear.Bundle.from_pretrained(served / "my-classifier")
     tensors = {
         name: values + 0.1 if values.is_floating_point() else values
         for name, values in bundle.tensors.items()
     }
     replace(bundle, tensors=tensors).save_pretrained(tmp_path / "other")
-    built = run("build", served / "DIR", gallery / "photos", "--out", tmp_path / "index")
+    built = run("build", served / "my-classifier", gallery / "photos", "--out", tmp_path / "index")
     assert built["files"] == 13
     assert built["features"][0] == "class"
     by = ",".join(built["features"])
@@ -193,7 +193,7 @@ def test_features_of_a_bundle_and_an_index_of_another_model(
     query = [tmp_path / "index", gallery / "photos" / "3.png"]
     said = run("query", *query, "--bundle", tmp_path / "other", code=2)
     assert "another bundle" in said
-    assert str(served / "DIR") in said
+    assert str(served / "my-classifier") in said
     assert "another" in run(
         "build", tmp_path / "other", gallery / "photos", "--out", tmp_path / "index", code=2
     )
