@@ -30,7 +30,9 @@ def main(data: Path, work: Path, model: str | None = None) -> None:
     # 30% of each class is held out for testing, unless the folder has `train/` and `test/`.
     short = {"epochs": 3}
     bundle = dear.fit(data, work / "bundle", shots=4, train=short, calibrate=True, model=model)
-    print(bundle.verdict)
+    scores = bundle.scores
+    print(f"accuracy on test images: {scores.accuracy:.3f}", end=" ")
+    print(f"(zero-shot {scores.zero_shot:.3f}, chance {scores.chance:.3f})")
 
     predictor = dear.Predictor(work / "bundle")
     pictures = sorted(path for path in data.rglob("*") if path.is_file())[::20]

@@ -150,7 +150,7 @@ def command_compare(first: str, second: str, *, heads: bool = False) -> Any:
     from dear.roles.packaged import named_table
 
     tables = named_table(first), named_table(second)
-    if len({table.weights.model for table in tables}) == 2:
+    if len({table.weights.model for table in tables} - {"unknown"}) == 2:  # "unknown": of `roles assign`
         return count_concepts(*tables)
     return compare(*tables, heads=heads)
 

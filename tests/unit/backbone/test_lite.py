@@ -67,10 +67,10 @@ def test_the_maps_are_those_of_the_weights(
     clip: Clip, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     del clip  # the packages are here
-    from tools import derived
+    from tools import rebuild_assets
 
-    monkeypatch.setattr(derived, "JOINT", tmp_path / "joint.safetensors")
-    derived.lite()
+    monkeypatch.setattr(rebuild_assets, "JOINT", tmp_path / "joint.safetensors")
+    rebuild_assets.lite()
     computed, packaged = load_file(tmp_path / "joint.safetensors"), load_file(lite.JOINT)
     assert computed["scale"] == packaged["scale"]
     # The basis is defined up to signs, which the map shares.
