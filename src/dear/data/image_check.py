@@ -4,8 +4,10 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
+from pathlib import Path
 
 import torch
 from jaxtyping import Float, UInt8
@@ -15,7 +17,7 @@ from torch.nn.functional import interpolate, normalize
 from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import Subset, leave_subsets
 from dear.data.images.decode import decode
-from dear.data.images.hashes import hash_files
+from dear.data.images.hashes import hash_files, read_once
 from dear.data.images.photos import LoadedImages, image_hashes, in_parallel
 from dear.data.settings import DataSettings
 from dear.data.sources.listing import FEW, Listing, SplitNote
@@ -27,6 +29,7 @@ CHUNK = 256  # images between two calls of `progress`
 SAME, SIDE = 0.97, 16
 """Correlation of thumbnails, of as many gray pixels a side, from which two pictures are the same: drawings
 and photographs that were saved again, resized or brightened have at least 0.986, others at most 0.92."""
+TABLE = "thumbnails"
 NO_GROUP = "none"
 """The setting with which near-duplicates are parted."""
 AT_ONCE, MOST_COMPARED = 1024, 50_000
@@ -36,11 +39,15 @@ Thumbnail = Float[Tensor, "pixel"]
 
 
 def check_images(
-    listing: Listing, threads: int, progress: Callable[[int, int], None] = lambda _done, _all: None
+    listing: Listing,
+    threads: int,
+    progress: Callable[[int, int], None] = lambda _done, _all: None,
+    *,
+    cache: Path | None = None,
 ) -> tuple[dict[str, str], dict[str, Thumbnail]]:
     """The images that are missing, empty or cannot be decoded: path and reason, in the listing's order; and
-    the thumbnails of the others. A reason names the path, not the folder, whose name may be long: all images
-    may be broken.
+    the thumbnails of the others, remembered in the folder ``cache`` if there is one. A reason names the path,
+    not the folder, whose name may be long: all images may be broken.
     """
 
     def read(path: str) -> str | Thumbnail:
@@ -48,20 +55,34 @@ def check_images(
         if not os.path.isfile(file):  # unlike Path.is_file, also false for a name that no file can have
             return f"the image {path} does not exist"
         try:
-            return thumbnail(decode(file, coarse=True))
+            return thumbnail(decode(file, coarse=True)).float()
         except DataError as error:
             return str(error).replace(str(file), path)
 
     paths, reasons, thumbnails = listing.paths, dict[str, str](), dict[str, Thumbnail]()
     for start in range(0, len(paths), CHUNK):
-        chunk = paths[start : start + CHUNK]
-        for path, outcome in zip(chunk, in_parallel(read, chunk, threads), strict=True):
+        remaining = chunk = paths[start : start + CHUNK]
+        if cache is not None:
+            contents = read_once([listing.folder / path for path in chunk], _pixels_of, threads, cache, TABLE)
+            for path, content in zip(chunk, contents, strict=True):
+                if content:
+                    thumbnails[path] = torch.frombuffer(bytearray(content), dtype=torch.float32)
+            remaining = [path for path in chunk if path not in thumbnails]
+        for path, outcome in zip(remaining, in_parallel(read, remaining, threads), strict=True):
             if isinstance(outcome, str):
                 reasons[path] = outcome
             else:
                 thumbnails[path] = outcome
         progress(min(start + CHUNK, len(paths)), len(paths))
     return reasons, thumbnails
+
+
+def _pixels_of(file: Path) -> bytes:
+    """The thumbnail of a file as bytes; none of one that cannot be decoded."""
+    with suppress(DataError):
+        if os.path.isfile(file):
+            return thumbnail(decode(file, coarse=True)).float().numpy().tobytes()
+    return b""
 
 
 def thumbnail(picture: UInt8[Tensor, "3 height width"]) -> Thumbnail:

@@ -164,7 +164,7 @@ def photographs(listing: Listing, settings: DataSettings, read: ReadImage | None
     """
     is_skipping, thumbnails = settings.broken == "skip" and read is None, dict[str, Thumbnail]()
     if read is None and (is_skipping or listing.is_split_here):
-        broken, thumbnails = check_images(listing, settings.threads)
+        broken, thumbnails = check_images(listing, settings.threads, cache=settings.cache_folder())
         listing = _without_broken(listing, broken) if is_skipping else listing
     elif read is not None and listing.is_split_here:
         every = HeldImages([(path, 0) for path in listing.paths], read, settings.short_side, settings.threads)

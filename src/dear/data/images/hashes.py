@@ -1,10 +1,12 @@
-"""Hashes of the contents of image files, remembered in the cache folder: unchanged files are read once."""
+"""What is computed of the contents of image files, such as their hashes, remembered in the cache folder:
+unchanged files are read once.
+"""
 
 import hashlib
 import os
 import sqlite3
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -20,19 +22,25 @@ Stamp = bytes
 
 
 def hash_files(paths: Sequence[Path], threads: int, cache: Path) -> list[bytes]:
-    """BLAKE2b of the bytes of each file; empty for one that cannot be read.
+    """BLAKE2b of the bytes of each file; empty for one that cannot be read. Remembered."""
+    return read_once(paths, _hash_file, threads, cache, "hashes")
 
-    Hashes are remembered in a file of the folder ``cache``, if that can be written. A file that was changed
-    within the last two seconds is read again: the time of its next change may be the same.
+
+def read_once(
+    paths: Sequence[Path], compute: Callable[[Path], bytes], threads: int, cache: Path, table: str
+) -> list[bytes]:
+    """What ``compute`` makes of each file, remembered in a table of a file in the folder ``cache``, if that
+    can be written; what is empty is not remembered. A file that was changed within the last two seconds is
+    read again: the time of its next change may be the same.
     """
     stamps = [*map(_stamp, paths)]
-    known = _recall(cache / FILE, [stamp for stamp in stamps if stamp])
+    known = _recall(cache / FILE, [stamp for stamp in stamps if stamp], table)
     new = [number for number, stamp in enumerate(stamps) if stamp not in known]
-    hashes = dict(zip(new, in_parallel(lambda number: _hash_file(paths[number]), new, threads), strict=True))
-    remembered = {stamp: hashes[number] for number in new if (stamp := stamps[number]) and hashes[number]}
+    computed = dict(zip(new, in_parallel(lambda number: compute(paths[number]), new, threads), strict=True))
+    remembered = {stamp: computed[number] for number in new if (stamp := stamps[number]) and computed[number]}
     if remembered:
-        _remember(cache / FILE, remembered)
-    return [hashes[number] if number in hashes else known[stamp] for number, stamp in enumerate(stamps)]
+        _remember(cache / FILE, remembered, table)
+    return [computed[number] if number in computed else known[stamp] for number, stamp in enumerate(stamps)]
 
 
 def _hash_file(path: Path) -> bytes:
@@ -54,23 +62,23 @@ def _stamp(path: Path) -> Stamp:
     return hashlib.blake2b(b"\0".join(facts), digest_size=16).digest()
 
 
-def _recall(file: Path, stamps: Sequence[Stamp]) -> dict[Stamp, bytes]:
-    """The remembered hashes of these stamps."""
+def _recall(file: Path, stamps: Sequence[Stamp], table: str) -> dict[Stamp, bytes]:
+    """What is remembered of these stamps."""
     known = dict[Stamp, bytes]()
     if file.is_file():
         with suppress(sqlite3.Error), closing(sqlite3.connect(file)) as database:
             for start in range(0, len(stamps), VARIABLES_AT_ONCE):
                 part = stamps[start : start + VARIABLES_AT_ONCE]
                 marks = ",".join("?" * len(part))
-                known |= database.execute(f"SELECT * FROM hashes WHERE stamp IN ({marks})", part).fetchall()
+                known |= database.execute(f"SELECT * FROM {table} WHERE stamp IN ({marks})", part).fetchall()
     return known
 
 
-def _remember(file: Path, hashes: dict[Stamp, bytes]) -> None:
+def _remember(file: Path, contents: dict[Stamp, bytes], table: str) -> None:
     with suppress(OSError, sqlite3.Error):  # without a cache they are computed again
         file.parent.mkdir(parents=True, exist_ok=True)
         with closing(sqlite3.connect(file)) as database, database:
             database.execute(
-                "CREATE TABLE IF NOT EXISTS hashes (stamp BLOB PRIMARY KEY, hash BLOB) WITHOUT ROWID"
+                f"CREATE TABLE IF NOT EXISTS {table} (stamp BLOB PRIMARY KEY, content BLOB) WITHOUT ROWID"
             )
-            database.executemany("INSERT OR REPLACE INTO hashes VALUES (?, ?)", hashes.items())
+            database.executemany(f"INSERT OR REPLACE INTO {table} VALUES (?, ?)", contents.items())

@@ -4,12 +4,17 @@ import hashlib
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from PIL import Image
 
+from dear.data import image_check
 from dear.data.dataset import Dataset
 from dear.data.images import hashes
 from dear.data.images.hashes import hash_files
+from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from tests.unit.data.photos import class_folders, load, picture
 
@@ -85,3 +90,44 @@ def test_pictures_of_the_same_names_and_sizes_are_another_data_set(
         assert getattr(first, part).identity != getattr(replaced, part).identity
     (one := class_folders(tmp_path / "b", {"ant": 3, "bee": 3})).touch()
     assert load(one, settings).identity == load(one, settings).identity
+
+
+def test_unchanged_pictures_are_compared_without_decoding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a folder that is read twice, only a picture that was replaced; which pictures are alike is the same
+    as in an empty cache.
+    """
+    monkeypatch.setattr(hashes, "SETTLED", 0)
+    decoded, decode = list[str](), image_check.decode
+
+    def counted(file: Path, **options: Any) -> Any:
+        decoded.append(file.name)
+        return decode(file, **options)
+
+    monkeypatch.setattr(image_check, "decode", counted)
+    paths = [tmp_path / "photos" / name / f"{number}.png" for name in "ab" for number in range(4)]
+    for seed, path in enumerate(paths):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        noise_picture(seed).save(path)
+    first = load_dataset(tmp_path / "photos", DataSettings(cache=tmp_path / "cache"))
+    assert len(decoded) == 8
+    decoded.clear()
+    again = load_dataset(tmp_path / "photos", DataSettings(cache=tmp_path / "cache"))
+    assert decoded == []
+    assert again.identity == first.identity
+    noise_picture(0).resize((40, 30)).save(paths[2])  # like a/0.png
+    known, anew = (
+        load_dataset(tmp_path / "photos", DataSettings(cache=tmp_path / name)) for name in ("cache", "other")
+    )
+    assert decoded[0] == "2.png"
+    assert len(decoded) == 1 + 8
+    assert known.identity == anew.identity
+    assert [known.train.groups, known.test.groups] == [anew.train.groups, anew.test.groups]
+    assert sum(group != "" for part in (known.train, known.test) for group in part.groups) == 2
+
+
+def noise_picture(seed: int) -> Image.Image:
+    """Large spots, each of its color."""
+    spots = np.random.default_rng(seed).integers(0, 256, (5, 5, 3), dtype=np.uint8)
+    return Image.fromarray(spots).resize((80, 60), Image.Resampling.BICUBIC)
