@@ -107,12 +107,17 @@ def test_other_commands_have_what_they_name() -> None:
 PACKAGED = [name for name, method in METHODS.items() if not method.module]
 
 
-@pytest.mark.parametrize("page", ["README.md", "CHANGELOG.md", "docs/choose.md", "docs/methods.md"])
+PAGES_WITH_A_COUNT = ("README.md", "CHANGELOG.md", "docs/choose.md", "docs/methods.md", "docs/roadmap.md")
+
+
+@pytest.mark.parametrize("page", PAGES_WITH_A_COUNT)
 def test_pages_count_the_methods(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     counts = {
         int(number)
-        for number in re.findall(r"(?:^There are |\[|^- )(\d+)(?: methods|, zero-shot)", text, re.MULTILINE)
+        for number in re.findall(
+            r"(?:^There are |\[|^- |^\| methods \| )(\d+)(?: methods|, zero-shot)", text, re.MULTILINE
+        )
     }
     assert counts == {len(PACKAGED)}, f"{page} counts {counts} methods; there are {len(PACKAGED)}"
 

@@ -38,9 +38,9 @@ class DataSettings:
         test_share: Share of each class used for testing in that split, for images without any split: 0 for
             none, which `dear fit` trains on all of, 1 for all, where nothing is trained on. By default 0.3,
             in `dear eval` 1 and in `dear review` 0.
-        group: What belongs together and is never parted by a split made here, nor by what is left out: a
-            column of a table, or a regular expression whose match in a file's path is the group, as
-            clip_[0-9]+; beside it near-duplicates. none parts these too.
+        group: What belongs together: a split made here does not part it, nor do the folds that calibrate and
+            choose. A column of a table, or a regular expression whose match in a file's path is the group, as
+            clip_[0-9]+; near-duplicates too, unless it is none.
         least_train: Images that this split leaves of each class to train on, though fewer remain to test on;
             `dear fit` sees to it that there are as many as shots.
         layout: What the folders in a folder of images are: classes, or domains (art_painting, photo) with

@@ -60,7 +60,7 @@ def difference_grid(
     for column, where in zip(P_VALUES, ("over data sets or seeds", "over images"), strict=True):
         tied = [row.label for row in rows if (p := row.cells[column]) and p.mean > 1 - LEVEL]
         if tied:
-            notes.append(f"Not different at the {1 - LEVEL:.0%} level {where}: {', '.join(tied)}.")
+            notes.append(f"No difference found at the {1 - LEVEL:.0%} level {where}: {', '.join(tied)}.")
     columns = COLUMNS if any(by_images.values()) else COLUMNS[:2]
     rows = [GridRow(row.label, row.cells[: len(columns)]) for row in rows]
     title = f"Against {against}"

@@ -58,7 +58,7 @@ def test_a_table_against_a_method(tmp_path: Path) -> None:
     assert 15 < dear[3].mean < dear[2].mean < dear[4].mean < 45
     assert (dear[5].mean, dear[6].mean, dear[7].mean) == (18, 0, pytest.approx(2 * 2 / 2**18))
     assert [cell.mean for cell in maple] == [0, 1, 0, 0, 0, 0, 0, 1]
-    assert "Not different at the 5% level over images: maple − coop." in grid.notes
+    assert "No difference found at the 5% level over images: maple − coop." in grid.notes
     without = [{key: value for key, value in run.items() if key != "predictions"} for run in runs]
     grid = report_page(title="t", records=without, against="coop").tables[-2]
     assert (grid.name, grid.columns) == ("base-to-novel-against", ("Difference", "p"))

@@ -17,14 +17,7 @@ from dear.backbone.head_contributions import grouped_contributions
 from dear.errors import RoleTableError
 from dear.methods.base import ImageFeatures, Logits, Method, TextFeatures, TrainingImages, Trunk
 from dear.methods.dear_plus import DearPlusSettings
-from dear.methods.dear_plus.fitting import (
-    LEAST_IMAGES,
-    Examples,
-    Fit,
-    by_attribute,
-    corrected,
-    fit,
-)
+from dear.methods.dear_plus.fitting import LEAST_IMAGES, Examples, Fit, by_attribute, corrected, fit
 from dear.methods.dear_plus.names import level_names
 from dear.methods.dear_plus.unlabelled import fit_with_others
 from dear.methods.declaration import MethodSettings
