@@ -52,7 +52,7 @@ SPEED_PERIOD = 3600.0
 OnStep = Callable[[TrainingStep], None]
 
 
-def unreported(_step: TrainingStep) -> None:
+def unreported(*_: object) -> None:
     """Ignore where a training stands."""
 
 

@@ -121,6 +121,21 @@ def try_place(folder: Path) -> None:
         pass
 
 
+def require_folder(folder: Path, advice: str = "with --out") -> None:
+    """Raise OutputError for a folder that cannot be written to or created, as far as that can be checked."""
+    try:
+        try_place(folder)
+    except OSError as error:
+        reason = error.strerror or error
+        raise OutputError(f"cannot write to {folder}: {reason}. Choose another place {advice}.") from error
+
+
+def make_folder(folder: Path, advice: str = "with --out") -> None:
+    """Create a folder before what is written into it is computed. Raises OutputError."""
+    require_folder(folder, advice)
+    folder.mkdir(parents=True, exist_ok=True)
+
+
 def require_writable(path: Path) -> None:
     """Raise OutputError for a file that cannot be written, before its content is computed."""
     try:

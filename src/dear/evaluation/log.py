@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryFile
 
-from dear.errors import OutputError, SettingsError, installation
+from dear.errors import SettingsError, installation
 from dear.evaluation.runs import RunProgress
 from dear.progress import TrainingStep
+from dear.writing import make_folder
 
 
 @contextmanager
@@ -20,12 +20,7 @@ def log_epochs(folder: Path, progress: RunProgress) -> Iterator[RunProgress]:
         from torch.utils.tensorboard import SummaryWriter
     except ModuleNotFoundError as error:
         raise SettingsError(f"TensorBoard is not installed: {installation('log')}, or omit --log.") from error
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise OutputError(f"cannot write to {folder}: {error}. Choose another folder with --log.") from error
+    make_folder(folder, "with --log")
     with SummaryWriter(folder) as writer:
 
         def log(run: str, step: TrainingStep | None) -> None:

@@ -2,19 +2,22 @@
 report uses them too.
 """
 
-import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
-from dear.errors import DataError, OutputError
+from dear.errors import DataError
 from dear.evaluation.protocols import PROTOCOLS
 from dear.reading.files import ReadingError
 from dear.reading.plain import read_json
 from dear.reading.typed import Number, shown, typed
+from dear.writing import output_file, write_json
 
 RECORD_NAME = re.compile(r"-\d+shot-seed-?\d+-[0-9a-f]{8}\.json\Z")
 """The end of the name that `dear.evaluation.resolve.run_name` gives to a record."""
+BESIDE = (".npz",)
+"""The suffixes of the files of a run beside its record."""
 SCHEMA = 2
 """The number of the structure of records; no other is read."""
 
@@ -67,14 +70,18 @@ def is_record_name(name: str) -> bool:
     return RECORD_NAME.search(name) is not None
 
 
-def make_folder(folder: Path) -> None:
-    """Create the folder of records before any computation. Raises OutputError."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OutputError(f"cannot write to {folder}: {error}. Choose another place with --out.") from error
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise OutputError(f"cannot write to {folder}: no permission. Choose another place with --out.")
+def read_files(record: Path) -> dict[str, bytes]:
+    """The files beside a record, by their suffix: its predictions."""
+    paths = [record.with_suffix(suffix) for suffix in BESIDE]
+    return {path.suffix: path.read_bytes() for path in paths if path.exists()}
+
+
+def write_record(path: Path, record: Mapping[str, Any], files: Mapping[str, bytes]) -> None:
+    """Write the files beside a record (`read_files`), and then the record. Raises OutputError."""
+    for suffix, content in files.items():
+        with output_file(path.with_suffix(suffix)) as file:
+            file.write(content)
+    write_json(path, record)
 
 
 def read_record(path: Path, **expected: str | None) -> dict[str, Any]:

@@ -5,12 +5,14 @@ is repeated, and one that was interrupted resumes.
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from dear.backbone.clip import Clip, fill
 from dear.backbone.device import set_threads
 from dear.backbone.names import warn_of_toy
+from dear.backbone.precision import device_precision
 from dear.data.dataset import Dataset
 from dear.data.fewshot import draw_few
 from dear.data.image_check import leave_out_copies
@@ -19,7 +21,7 @@ from dear.evaluation.experiment import Experiment
 from dear.evaluation.predictions import save_predictions
 from dear.evaluation.protocols.base import Protocol
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
-from dear.evaluation.records import make_folder, read_record
+from dear.evaluation.records import read_files, read_record, write_record
 from dear.evaluation.resolve import MethodSetup, ResolvedRun
 from dear.evaluation.session import NOTHING, Session
 from dear.evaluation.trial import (
@@ -31,22 +33,20 @@ from dear.evaluation.trial import (
     validation_images,
 )
 from dear.methods.registry import METHODS, PATH, check_towers, register
-from dear.progress import TrainingStep
+from dear.progress import OnStep, TrainingStep, unreported
 from dear.roles.table import RoleTable
-from dear.writing import UNFINISHED, output_file, write_json
+from dear.writing import UNFINISHED, make_folder, write_json
 
 RunProgress = Callable[[str, TrainingStep | None], None]
 """Called with the name of a run after each step of its training, and with None at its end."""
-
-
-def silent(_run: str, _step: TrainingStep | None) -> None:
-    """Ignore progress."""
 
 
 def check_experiment(session: Session, experiment: Experiment) -> list[DearError]:
     """Check an experiment before anything is computed. Returns the errors of all data sets, weights and roles
     that are missing: they may be there later. Raises DearError for anything else.
     """
+    for settings in experiment.training_settings():
+        device_precision(settings.precision, session.target)
     source, missing, datasets = experiment.protocol.trained_on, list[DearError](), dict[str, Dataset]()
     for name in experiment.data if source is None else (source, *experiment.data):
         beside = source if source in datasets else name
@@ -60,7 +60,7 @@ def check_experiment(session: Session, experiment: Experiment) -> list[DearError
         check_data(experiment, datasets)
     warn_of_toy(experiment.backbone.model, world=experiment.world)
     try:
-        clip = session.backbone(experiment)
+        clip = session.clip(*experiment.backbone, experiment.named_by)
         experiment.dataset.require_short_side(clip.image_size)
         for setup in experiment.methods:
             check_towers(setup.method, clip)
@@ -149,33 +149,28 @@ def check_methods(
 
 
 class RunResult(NamedTuple):
-    """What comes of a run: its record, the warnings that were issued, and from another machine its
-    predictions (.npz).
+    """What comes of a run: its record, the warnings that were issued, and from another machine the files
+    beside the record (`read_files`).
     """
 
     record: dict[str, Any]
-    notes: list[tuple[Any, ...]]
-    predictions: bytes | None = None
+    notes: Sequence[tuple[Any, ...]] = ()
+    files: Mapping[str, bytes] | None = None
 
 
-def make_run(session: Session, run: Experiment, progress: RunProgress = silent) -> RunResult | DearError:
-    """Make a single run of an experiment, or return the error that it fails with. Only the steps of its
-    training are told. Other data sets leave the memory, and the number of threads of this process is set.
+def make_run(session: Session, run: Experiment, on_step: OnStep = unreported) -> RunResult | DearError:
+    """Make a single run of an experiment, or return the error that it fails with. Other data sets leave the
+    memory, and the number of threads of this process is set.
     """
     if (name := run.methods[0].method) not in METHODS and PATH.fullmatch(name):
         register(name)  # as in the process that sent the run
-
-    def tell(name: str, step: TrainingStep | None) -> None:
-        if step is not None:
-            progress(name, step)
-
     try:
         with warnings.catch_warnings(record=True) as notes:
             resolved = session.resolve_run(run)
             session.release_datasets(but=(*run.data, run.protocol.trained_on or ""))
             if session.device.type == "cpu":
                 set_threads(*(each.clip for each in (resolved, resolved.teacher) if each is not None))
-            record = run_one(session, resolved, out=run.out, progress=tell)
+            record = run_one(session, resolved, out=run.out, on_step=on_step)
     except DearError as error:
         return error
     except (MemoryError, RuntimeError) as error:
@@ -191,7 +186,7 @@ def make_run(session: Session, run: Experiment, progress: RunProgress = silent) 
 
 
 def run_one(
-    session: Session, run: ResolvedRun, *, out: Path | None = None, progress: RunProgress = silent
+    session: Session, run: ResolvedRun, *, out: Path | None = None, on_step: OnStep = unreported
 ) -> dict[str, Any]:
     """Make a run and write its record and its predictions (.npz) into ``out``, or read the existing record.
 
@@ -206,17 +201,13 @@ def run_one(
         record, earlier = session.records[run.key]
         record = record | {"variant": run.setup.variant}
         if path is not None:
-            if earlier is not None and earlier.with_suffix(".npz").exists():
-                with output_file(path.with_suffix(".npz")) as file:
-                    file.write(earlier.with_suffix(".npz").read_bytes())
-            write_json(path, record)
+            write_record(path, record, {} if earlier is None else read_files(earlier))
     else:
         run.protocol.check_method(run.setup.declared)
         run.protocol.check_data(run.source, run.targets)
         session.cache.begin(run.source.identity)
         shares_training = run.protocol.trained_on is not None
-        told = partial(progress, run.name)
-        trial = Trial(session, run, checkpoint, told, shares_training=shares_training)
+        trial = Trial(session, run, checkpoint, on_step, shares_training=shares_training)
         record = run_record(trial, run.protocol.run(trial))
         if path is not None:
             if trial.predictions:
@@ -225,7 +216,6 @@ def run_one(
     if checkpoint is not None:  # also of a run that was killed after its record
         remove_checkpoints(checkpoint)
     session.records[run.key] = record, path
-    progress(run.name, None)
     return record
 
 
@@ -240,7 +230,7 @@ def run_all(
     roles: RoleTable | None = None,
     train: Mapping[str, Any] = NOTHING,
     out: Path | None = None,
-    progress: RunProgress = silent,
+    progress: RunProgress = unreported,
 ) -> list[dict[str, Any]]:
     """Run a protocol (base-to-novel if None) for every data set, seed and method; returns the records in that
     order.
@@ -257,11 +247,9 @@ def run_all(
     warn_of_toy(clip.identity.model, world=all(dataset.world for dataset in datasets))
     tables = {setup: session.roles(clip, setup, None) if setup.roles else roles for setup in methods}
     resolve = partial(session.resolve, clip, protocol, shots=shots, train=train)
-    return [
-        run_one(
-            session, resolve([dataset], setup, seed=seed, roles=tables[setup]), out=out, progress=progress
-        )
-        for dataset in datasets
-        for seed in seeds
-        for setup in methods
-    ]
+    records = []
+    for dataset, seed, setup in product(datasets, seeds, methods):
+        run = resolve([dataset], setup, seed=seed, roles=tables[setup])
+        records.append(run_one(session, run, out=out, on_step=partial(progress, run.name)))
+        progress(run.name, None)
+    return records
