@@ -1,5 +1,5 @@
-"""The loop that makes runs: in this process, in several of this machine, each with its own GPU or its share of
-the cores, or with the actors of a Ray cluster.
+"""The loop that makes runs: in this process, in several of this machine, each with its own GPU or its share
+of the cores, or with the actors of a Ray cluster.
 
 It makes each run that has neither a record nor a holder: it locks the run, makes it and releases it. So loops
 and commands share the runs of a folder. The system releases the locks of a process that is killed.
