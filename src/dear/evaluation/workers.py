@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import wait
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from filelock import FileLock, Timeout
@@ -102,7 +102,7 @@ class Task:
                 path.parent.rmdir()
 
 
-Message = TrainingStep | RunResult | DearError | None
+Message: TypeAlias = TrainingStep | RunResult | DearError | None
 """What is told of a run: a step of its training, what came of it, or that another command holds it (None)."""
 Tell = Callable[[int, Message], None]
 """Called with the number of a run among the tasks."""
@@ -165,6 +165,7 @@ def make_runs_in_processes(tasks: Sequence[Task], machines: Machines, tell: Tell
             processes[here].start()
             there.close()
         while processes:
+            connection: Any
             for connection in wait([*processes]):
                 try:
                     number, message = connection.recv()
