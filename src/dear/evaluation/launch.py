@@ -22,7 +22,7 @@ from dear.evaluation.session import Session
 from dear.evaluation.workers import Message, Task, make_runs_here, make_runs_in_processes, open_cluster
 from dear.methods.registry import method_class
 from dear.progress import TrainingStep, unreported
-from dear.writing import make_folder, require_folder
+from dear.writing import make_folder, require_writable
 
 WAITING = "waiting for a run that another command makes:"
 
@@ -190,7 +190,7 @@ def check_folders(experiments: Sequence[Experiment]) -> None:
         if (other := writers.setdefault(out.resolve(), experiment)) is not experiment:
             names = [writer.recipe or writer.protocol.name for writer in (other, experiment)]
             raise OutputError(f"{' and '.join(names)} both write to {experiment.out}: give each its own out.")
-        require_folder(out)
+        require_writable(out, "to", folder=True)
 
 
 def _open_session(machines: Machines) -> Session:
