@@ -118,7 +118,7 @@ def list_tables(
     notes = (*notes, *split.notes, note if cache is None else f"{note}; its images are unpacked in {folder}")
     classes = tuple(keys)
     listed = Listing(
-        short_name, folder, classes, classes, split.splits, split.origin, notes=notes,
+        short_name, folder, classes, classes, split.splits, split.origin, split.is_drawn, notes=notes,
         numbered=names is not None,
     )  # fmt: skip
     return listed, image

@@ -21,8 +21,6 @@ from dear.limits import at_most
 
 PARTS = ("train", "val", "test")
 NO_SPLIT = "the data has no split"
-SEEDED = "dear, seed"
-"""What the origin of a split begins with that was drawn here."""
 SEVERAL = re.compile(r"[^\s;|][;|]\s*[^\s;|]")
 PURPOSE = "docs/purpose.md says what to use instead"
 FEW = 3  # files or classes that a note names
@@ -90,6 +88,7 @@ class Listing:
         classnames: their names for prompts, underscores unchanged.
         splits: rows of train, test and, if there are any, val; train is empty for test-only sets.
         origin: where the split comes from, for display.
+        is_split_here: whether the split was drawn by `make_split`, for all sources.
         benchmark: whether it is one of the package's benchmarks, called by `name`.
         standard: whether the split is the one used for published results.
         notes: remarks for the user, such as files left out or a split made here.
@@ -107,6 +106,7 @@ class Listing:
     classnames: tuple[str, ...]
     splits: Mapping[str, tuple[Row, ...]]
     origin: str
+    is_split_here: bool = False
     benchmark: bool = False
     standard: bool = False
     notes: tuple[str, ...] = ()
@@ -116,11 +116,6 @@ class Listing:
     groups: Mapping[str, str] = field(default_factory=dict)
     ranked_as: Mapping[str, str] = field(default_factory=dict)
     unnamed: str = ""
-
-    @property
-    def is_split_here(self) -> bool:
-        """True if the split was made by `make_split`, for all sources."""
-        return all(origin.startswith(SEEDED) for origin in self.origin.split("; "))
 
     @property
     def paths(self) -> list[str]:
@@ -170,6 +165,7 @@ def join_listings(listings: Sequence[Listing]) -> Listing:
     return replace(
         first, folder=folder, keys=keys, classnames=names, splits=splits, notes=tuple(notes),
         origin="; ".join(dict.fromkeys(listing.origin for listing in listings)),
+        is_split_here=all(listing.is_split_here for listing in listings),
         benchmark=False, standard=False, numbered=False, by_name=False, groups=groups, ranked_as=ranked_as,
     )  # fmt: skip
 

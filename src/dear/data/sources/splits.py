@@ -17,7 +17,6 @@ from dear.data.sources.listing import (
     FEW,
     NO_SPLIT,
     PARTS,
-    SEEDED,
     Listing,
     Row,
     SplitNote,
@@ -53,11 +52,12 @@ SUFFIX = re.compile(r"[ _-]?(?:set|data|images?)$")
 
 
 class Split(NamedTuple):
-    """The split of a data set: rows by part, where it comes from, and notes about it."""
+    """The split of a data set: rows by part, where it comes from, notes about it, and whether it was drawn."""
 
     splits: dict[str, tuple[Row, ...]]
     origin: str
     notes: tuple[str, ...]
+    is_drawn: bool = False
 
 
 @lru_cache(1000)  # each row of a table has one
@@ -124,7 +124,7 @@ def make_split(
         what = "group of images" if groups else "image"
         has = f"has one {what}, which is" if len(lone) == 1 else f"have one {what} each, which are"
         notes.append(f"{NO_SPLIT}, and {list_names(lone, FEW)} {has} trained on: no image is left to test on")
-    return Split(splits, f"{SEEDED} {settings.split_seed}", tuple(map(SplitNote, notes)))
+    return Split(splits, f"dear, seed {settings.split_seed}", tuple(map(SplitNote, notes)), is_drawn=True)
 
 
 def seeded_split(

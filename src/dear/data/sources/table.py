@@ -126,8 +126,9 @@ def listing_of(
         split = make_split(rows, settings, keys, name)
     notes = (*split.notes, *notes)
     groups = {entry.path: entry.group for entry in entries if entry.group}
+    classes = tuple(keys)
     return Listing(
-        name, folder, tuple(keys), tuple(keys), split.splits, split.origin, notes=notes, groups=groups
+        name, folder, classes, classes, split.splits, split.origin, split.is_drawn, notes=notes, groups=groups
     )
 
 
