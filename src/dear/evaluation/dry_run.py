@@ -60,7 +60,7 @@ def count_work(session: Session, run: Experiment) -> dict[str, int | None]:
         takes_steps = method_class(learner.method).takes_steps and getattr(its.method, "tuned", True)
         if learner.declared.trains and takes_steps:
             images, of = (
-                (train_images, classes) if learner.declared.unlabelled else (shots * trained, trained)
+                (train_images, classes) if learner.declared.unlabeled else (shots * trained, trained)
             )
             steps += its.training.total_steps(images, of, its.training.epoch_steps(images))
     tested = [None if size is None else size[1] for size in sizes]
