@@ -52,7 +52,11 @@ def check_experiment(session: Session, experiment: Experiment) -> dict[Needed, D
     """Check an experiment before anything is computed. Returns the errors of data sets, weights and roles
     that are missing: they may be there later. Raises DearError for anything else.
     """
-    source, missing, datasets = experiment.protocol.trained_on, dict[Needed, DearError](), dict[str, Dataset]()
+    source, missing, datasets = (
+        experiment.protocol.trained_on,
+        dict[Needed, DearError](),
+        dict[str, Dataset](),
+    )
     for name in experiment.data if source is None else (source, *experiment.data):
         beside = source if source in datasets else name
         try:

@@ -41,7 +41,9 @@ def test_a_teacher_without_weights_stops_no_other(tmp_path: Path, monkeypatch: p
         MethodSetup("dear", roles=tmp_path / "nothing.json"),
         *ZERO,
     )
-    planned, missing = list_runs([experiment(tmp_path / "out", methods=methods, seeds=(1, 2))], Machines("cpu"))
+    planned, missing = list_runs(
+        [experiment(tmp_path / "out", methods=methods, seeds=(1, 2))], Machines("cpu")
+    )
     assert [(run["method"], run["done"]) for run in planned] == [
         ("promptkd", False), ("dear", False), ("zero-shot", True),
         ("promptkd", False), ("dear", False), ("zero-shot", False),
