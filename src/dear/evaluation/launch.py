@@ -1,4 +1,4 @@
-"""Make the runs of experiments, or list them in a dry run."""
+"""Make the runs of experiments: in this process, in several, or on a Ray cluster."""
 
 import warnings
 from collections.abc import Sequence
@@ -12,15 +12,12 @@ import torch
 
 from dear.backbone.device import find_device
 from dear.data.loading import held_notes
-from dear.data.sources.benchmarks import named_benchmark, standard_name
 from dear.errors import DearError, OutputError, warn
 from dear.evaluation.experiment import Experiment, Machines
 from dear.evaluation.log import log_epochs
-from dear.evaluation.resolve import MethodSetup, resolve
 from dear.evaluation.runs import RunProgress, RunResult, check_experiment
 from dear.evaluation.session import Session
 from dear.evaluation.workers import Message, Task, make_runs_here, make_runs_in_processes, open_cluster
-from dear.methods.registry import method_class
 from dear.progress import TrainingStep, unreported
 from dear.writing import make_folder, require_writable
 
@@ -51,13 +48,13 @@ def make_runs(
     """
     machines = machines or Machines()
     check_folders(experiments)
-    session = _open_session(machines)
+    session = open_session(machines)
     with ExitStack() as stack:
         if machines.log is not None:
             progress = stack.enter_context(log_epochs(machines.log, progress))
         with held_notes() as notes:
             for experiment in experiments:
-                for error in check_experiment(session, experiment):
+                for error in check_experiment(session, experiment).values():
                     raise error
         for experiment in experiments:
             make_folder(experiment.out)
@@ -117,67 +114,6 @@ def _take(task: Task, message: Message, progress: RunProgress, shown: set[str], 
     progress(task.name, None)
 
 
-def list_runs(
-    experiments: Sequence[Experiment], machines: Machines
-) -> tuple[list[dict[str, Any]], list[str]]:
-    """The facts of each run of the experiments, with "done" if it has a record, and its work (`count_work`);
-    and each thing that is missing for some, as data or weights, in the words of its error. Creates nothing.
-    Raises DearError for any other error that would stop them.
-    """
-    check_folders(experiments)
-    session, runs, missing = _open_session(machines), list[dict[str, Any]](), list[DearError]()
-    with held_notes():
-        for experiment in experiments:
-            missing += check_experiment(session, experiment)
-    for experiment in experiments:
-        unavailable = set[tuple[str, ...]]()  # not sought again for each run
-        for run in experiment.runs():
-            result = None if run.data in unavailable else Task(session, run).result
-            if isinstance(result, DearError):
-                unavailable.add(run.data)
-                missing.append(result)
-            done = isinstance(result, RunResult)
-            runs.append({**run.run_facts(), "done": done, **count_work(session, run)})
-    return runs, list(dict.fromkeys(map(str, missing)))
-
-
-def count_work(session: Session, run: Experiment) -> dict[str, int | None]:
-    """The training "steps" of a single run, its teacher's among them, and its "test_images". A benchmark that
-    is not there counts as it was published; None for other data that are not there. Approximate for a method
-    that makes its own batches.
-    """
-    (setup, _, shots), protocol = run.single_run, run.protocol
-    names = run.data if protocol.trained_on is None else (protocol.trained_on, *run.data)
-    sizes = [_sizes_of(session, run, name, names[0]) for name in names]
-    if sizes[0] is None:
-        return {"steps": None, "test_images": None}
-    (train_images, _, classes), steps = sizes[0], 0
-    trained = len(protocol.training_classes(classes))
-    values = resolve(protocol, setup, standard_name(names[0]), shots, run.train)
-    learners = [(setup, values)]
-    if (teacher := setup.declared.teacher) is not None:
-        of_teacher = MethodSetup(teacher)
-        arguments = protocol, of_teacher, standard_name(names[0]), shots, run.train
-        learners.append((of_teacher, resolve(*arguments, student=values.authors)))
-    for learner, its in learners:
-        takes_steps = method_class(learner.method).takes_steps and getattr(its.method, "tuned", True)
-        if learner.declared.trains and takes_steps:
-            images, of = (train_images, classes) if learner.declared.unlabeled else (shots * trained, trained)
-            steps += its.training.total_steps(images, of, its.training.epoch_steps(images))
-    tested = [None if size is None else size[1] for size in sizes]
-    return {"steps": steps, "test_images": None if None in tested else sum(filter(None, tested))}
-
-
-def _sizes_of(session: Session, run: Experiment, name: str, source: str) -> tuple[int, int, int] | None:
-    """The numbers of training images, of test images and of classes of a data set, if they are known."""
-    try:
-        dataset = session.dataset(name, run.dataset, source)
-    except DearError:
-        benchmark = named_benchmark(name)
-        if benchmark is None:
-            return None
-        return benchmark.published.get("train", 0), benchmark.published["test"], benchmark.classes
-    return len(dataset.train), len(dataset.test), len(dataset.classnames)
 
 
 def check_folders(experiments: Sequence[Experiment]) -> None:
@@ -193,7 +129,7 @@ def check_folders(experiments: Sequence[Experiment]) -> None:
         require_writable(out, "to", folder=True)
 
 
-def _open_session(machines: Machines) -> Session:
+def open_session(machines: Machines) -> Session:
     """The session of this process, which only resolves the runs where others make them. Raises SettingsError
     for a device that is not here.
     """

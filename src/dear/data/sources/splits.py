@@ -52,7 +52,7 @@ SUFFIX = re.compile(r"[ _-]?(?:set|data|images?)$")
 
 
 class Split(NamedTuple):
-    """The split of a data set: rows by part, where it comes from, notes about it, and whether it was drawn."""
+    """The split of a data set: rows by part, where it comes from, notes, and whether it was drawn here."""
 
     splits: dict[str, tuple[Row, ...]]
     origin: str
