@@ -23,7 +23,7 @@ import torch
 from filelock import FileLock, Timeout
 
 from dear.backbone.device import find_device, threads_per_job, use_threads
-from dear.errors import DearError, OutputError, SettingsError, first_line, installation
+from dear.errors import DearError, OutputError, SettingsError, installation
 from dear.evaluation.experiment import Experiment, Machines
 from dear.evaluation.records import read_files, read_record, write_record
 from dear.evaluation.runs import RunResult, make_run
@@ -40,15 +40,15 @@ RETRIES = 3
 class LostWorkerError(DearError):
     """A worker ended in the middle of a run: killed, or out of memory."""
 
-    def __init__(self, why: str) -> None:
+    def __init__(self) -> None:
         super().__init__(
-            f"a worker was lost in the middle of this run ({why}). Is there enough memory? "
-            "Repeat the command to continue, with fewer runs at a time."
+            "a worker was lost in the middle of this run. Is there enough memory? Repeat the command to "
+            "continue, with fewer runs at a time."
         )
 
 
 class Task:
-    """A run to make, where its record will be, and the lock of who makes it.
+    """A run to make, and where its record will be.
 
     Attributes:
         name: The name of its files; of a run that cannot be resolved, data set and method.
@@ -60,7 +60,6 @@ class Task:
         facts, self.run = run.run_facts(), run
         self.name = f"{facts['dataset']}-{facts['method']}"
         self.result: RunResult | DearError | None = None
-        self._lock: FileLock | None = None
         try:
             resolved = session.resolve_run(run)
         except DearError as error:
@@ -77,57 +76,32 @@ class Task:
         except DearError as error:
             return error
 
-    def acquire(self) -> bool:
-        """Lock the run; False if it is locked already. Raises OutputError."""
-        lock = FileLock(self.run.out / UNFINISHED / f"{self.name}.lock", timeout=0, thread_local=False)
-        path = Path(lock.lock_file)
+    @contextmanager
+    def lock(self) -> Iterator[bool]:
+        """Context that holds the run; False if another one does. Raises OutputError."""
+        folder = self.run.out / UNFINISHED
+        lock = FileLock(folder / f"{self.name}.lock", timeout=0)
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(parents=True, exist_ok=True)
             lock.acquire()
         except (Timeout, FileNotFoundError):  # or the holder has just removed the folder
-            return False
+            yield False
+            return
         except OSError as error:
-            raise OutputError(f"cannot lock {path}: {error}; choose another place with --out.") from error
-        self._lock = lock
-        return True
-
-    def release(self) -> None:
-        """Release the lock, if this process has it."""
-        if self._lock is not None:
-            path = Path(self._lock.lock_file)
-            path.unlink(missing_ok=True)  # still held: one who opened it before sees that it is gone
-            self._lock.release()
-            self._lock = None
+            raise OutputError(f"cannot lock a run in {folder}: {error}; choose another --out.") from error
+        try:
+            yield True
+        finally:
+            Path(lock.lock_file).unlink(missing_ok=True)  # still held: who opened it before sees it is gone
+            lock.release()
             with suppress(OSError):  # there are others, or checkpoints
-                path.parent.rmdir()
+                folder.rmdir()
 
 
 Message: TypeAlias = TrainingStep | RunResult | DearError | None
 """What is told of a run: a step of its training, what came of it, or that another command holds it (None)."""
 Tell = Callable[[int, Message], None]
 """Called with the number of a run among the tasks."""
-
-
-def claim_runs(
-    tasks: Sequence[Task], begun: MutableSequence[int], start: int = 0
-) -> Iterator[tuple[int, bool]]:
-    """The number of each run, once this process has locked it; first those from ``start`` on. With False,
-    that of a run which another command holds, whenever nothing else is left. ``begun`` has 1 for what a loop
-    of this command has begun: none begins it again, whatever comes of it.
-    """
-    waiting = [*range(start, len(tasks)), *range(start)]
-    while waiting := [number for number in waiting if not begun[number]]:
-        for number in waiting:
-            if not begun[number] and tasks[number].acquire():
-                if begun[number]:  # in the meantime
-                    tasks[number].release()
-                else:
-                    begun[number] = 1
-                    yield number, True
-        if not any(begun[number] for number in waiting):
-            time.sleep(WAIT)
-            if not any(begun[number] for number in waiting):
-                yield waiting[0], False
 
 
 def make_runs_here(
@@ -137,15 +111,27 @@ def make_runs_here(
     begun: MutableSequence[int] | None = None,
     start: int = 0,
 ) -> None:
-    """Make each run that has neither a record nor a holder in this process; arguments as of `claim_runs`."""
-    for number, claimed in claim_runs(tasks, [0] * len(tasks) if begun is None else begun, start):
-        task, message = tasks[number], None
-        if claimed:
-            try:
-                message = task.read() or make_run(session, task.run, partial(tell, number))
-            finally:
-                task.release()
-        tell(number, message)
+    """Make each run that has neither a record nor a holder, first those from ``start`` on, and wait for those
+    of other commands. ``begun`` has 1 for each that a loop of this command has begun: none begins it again,
+    whatever comes of it.
+    """
+    begun = [0] * len(tasks) if begun is None else begun
+    waiting = [*range(start, len(tasks)), *range(start)]
+    while waiting := [number for number in waiting if not begun[number]]:
+        for number in waiting:
+            if begun[number]:
+                continue
+            task = tasks[number]
+            with task.lock() as is_locked:
+                if not is_locked or begun[number]:  # in the meantime
+                    continue
+                begun[number] = 1
+                result = task.read() or make_run(session, task.run, partial(tell, number))
+            tell(number, result)
+        if not any(begun[number] for number in waiting):
+            time.sleep(WAIT)
+            if not begun[waiting[0]]:
+                tell(waiting[0], None)
 
 
 def make_runs_in_processes(tasks: Sequence[Task], machines: Machines, tell: Tell) -> None:
@@ -177,9 +163,18 @@ def make_runs_in_processes(tasks: Sequence[Task], machines: Machines, tell: Tell
         for connection, process in processes.items():
             connection.close()  # which ends the process
             process.join()
+        for number, task in enumerate(tasks):
+            if begun[number] and task.result is None:
+                with task.lock():  # removes the lock of a process that was killed
+                    pass
+    tell_lost(tasks, tell)
+
+
+def tell_lost(tasks: Sequence[Task], tell: Tell) -> None:
+    """Tell of the runs that were lost with their workers; the record may be there."""
     for number, task in enumerate(tasks):
         if task.result is None:
-            tell(number, task.read() or LostWorkerError("its process has ended"))
+            tell(number, task.read() or LostWorkerError())
 
 
 def _run_loop(connection: Any, device: str, threads: int, tasks: Sequence[Task], *place: Any) -> None:
@@ -188,8 +183,6 @@ def _run_loop(connection: Any, device: str, threads: int, tasks: Sequence[Task],
     def end() -> None:
         with suppress(EOFError, OSError):
             connection.recv()
-        for task in tasks:
-            task.release()
         os._exit(1)  # safe at any moment, because files are renamed into place
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started this one ends it
@@ -211,12 +204,16 @@ class RemoteWorker:
         use_threads(1)
         self.session = Session(device)
 
-    def make(self, run: Experiment) -> RunResult | DearError:
-        result = make_run(self.session, run)
+    def make(self, number: int, task: Task) -> tuple[int, RunResult | DearError | None]:
+        """What came of a run, with the files beside its record; None if another command makes it."""
+        with task.lock() as is_locked:
+            if not is_locked:
+                time.sleep(WAIT)
+                return number, None
+            result = task.read() or make_run(self.session, task.run)
         if isinstance(result, RunResult):
-            path = self.session.records[result.record["key"]][1]
-            result = result if path is None else result._replace(files=read_files(path))
-        return result
+            result = result._replace(files=read_files(task.record))
+        return number, result
 
 
 @dataclass(frozen=True)
@@ -235,41 +232,27 @@ class Cluster:
     start_worker: Callable[[], Any]
 
     def make_runs(self, tasks: Sequence[Task], tell: Tell) -> None:
-        """Make the runs on it. They are locked here, and written here unless the folder is shared."""
-        idle = [self.start_worker() for _ in range(min(self.room, len(tasks)))]
-        running = dict[Any, tuple[int, Any]]()
+        """Make the runs on it. Their records are written here too, unless the folder is shared."""
+        from ray.util import ActorPool
 
-        def finish() -> None:
-            for reference in self.ray.wait([*running])[0]:
-                number, worker = running.pop(reference)
-                idle.append(worker)
-                try:
-                    result = self.ray.get(reference)
-                except self.ray.exceptions.RayActorError as error:  # Ray has replaced it
-                    result = LostWorkerError(first_line(error))
-                if isinstance(result, RunResult) and not (path := tasks[number].record).exists():
-                    write_record(path, result.record, result.files or {})
-                tasks[number].release()
-                tell(number, result)
+        workers: Any = ActorPool([self.start_worker() for _ in range(min(self.room, len(tasks)))])
 
-        try:
-            for number, claimed in claim_runs(tasks, [0] * len(tasks)):
-                if not claimed:
-                    tell(number, None)
-                elif result := tasks[number].read():
-                    tasks[number].release()
-                    tell(number, result)
-                else:
-                    worker = idle.pop()
-                    running[worker.make.remote(tasks[number].run)] = number, worker
-                if running and not (claimed and idle):
-                    finish()
-            while running:
-                finish()
-        finally:
-            for number, worker in running.values():
-                self.ray.kill(worker)
-                tasks[number].release()
+        def submit(number: int) -> None:
+            workers.submit(lambda worker, number: worker.make.remote(number, tasks[number]), number)
+
+        for number in range(len(tasks)):
+            submit(number)
+        while workers.has_next():
+            try:
+                number, result = workers.get_next_unordered()
+            except self.ray.exceptions.RayActorError:  # Ray has replaced it
+                continue
+            if result is None:
+                submit(number)
+            if isinstance(result, RunResult) and not (path := tasks[number].record).exists():
+                write_record(path, result.record, result.files or {})
+            tell(number, result)
+        tell_lost(tasks, tell)
 
 
 @contextmanager
