@@ -114,8 +114,6 @@ def _take(task: Task, message: Message, progress: RunProgress, shown: set[str], 
     progress(task.name, None)
 
 
-
-
 def check_folders(experiments: Sequence[Experiment]) -> None:
     """Raise OutputError for an output folder that cannot be written to, or that would mix the records of two
     experiments. Creates nothing.

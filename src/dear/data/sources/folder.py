@@ -232,9 +232,7 @@ def _read_classes(folder: Path, domains: Sequence[str], settings: DataSettings) 
     name, keys = folder.resolve().name, tuple(classes)
     split = make_split(rows, settings, keys, name)
     notes += [*split.notes, *_left_out_notes(folder, ["", *domains], ignored)]
-    return Listing(
-        name, folder, keys, keys, split.splits, split.origin, split.is_drawn, notes=tuple(notes)
-    )
+    return Listing(name, folder, keys, keys, split.splits, split.origin, split.is_drawn, notes=tuple(notes))
 
 
 def _read_only_split(folder: Path, name: str, settings: DataSettings) -> Listing:
