@@ -5,7 +5,7 @@ is repeated, and one that was interrupted resumes.
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,14 +16,13 @@ from dear.backbone.precision import device_precision
 from dear.data.dataset import Dataset
 from dear.data.fewshot import draw_few
 from dear.data.image_check import leave_out_copies
-from dear.data.sources.benchmarks import standard_name
 from dear.errors import DataError, DearError, SettingsError, UnknownNameError, first_line, of_memory
 from dear.evaluation.experiment import Experiment
 from dear.evaluation.predictions import save_predictions
 from dear.evaluation.protocols.base import Protocol
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.records import read_files, read_record, write_record
-from dear.evaluation.resolve import MethodSetup, ResolvedRun, resolve
+from dear.evaluation.resolve import MethodSetup, ResolvedRun
 from dear.evaluation.session import NOTHING, Session
 from dear.evaluation.trial import (
     Trial,
@@ -50,10 +49,11 @@ def check_experiment(session: Session, experiment: Experiment) -> dict[Needed, D
     """Check an experiment before anything is computed. Returns the errors of data sets, weights and roles
     that are missing: they may be there later. Raises DearError for anything else.
     """
-    for settings in experiment.training_settings():
-        device_precision(settings.precision, session.target)
     source, missing = experiment.protocol.trained_on, dict[Needed, DearError]()
+    settings_of = {setup: experiment.settings_of(setup) for setup in experiment.methods}
     datasets = dict[str, Dataset]()
+    for settings in chain.from_iterable(settings_of.values()):
+        device_precision(settings.training.precision, session.target)
     for name in experiment.data if source is None else (source, *experiment.data):
         beside = source if source in datasets else name
         try:
@@ -73,8 +73,9 @@ def check_experiment(session: Session, experiment: Experiment) -> dict[Needed, D
         missing[experiment.backbone] = error
     for setup in experiment.methods:
         try:
-            for backbone in teacher_backbones(experiment, setup):
-                session.clip(*backbone, experiment.named_by)
+            for model, pretrained in {each.method.teacher_backbone() for each in settings_of[setup]}:
+                if model:
+                    session.clip(model, pretrained, experiment.named_by)
             if clip is not None:
                 check_towers(setup.method, clip)
                 session.roles(clip, setup, experiment.roles)
@@ -84,20 +85,6 @@ def check_experiment(session: Session, experiment: Experiment) -> dict[Needed, D
         trained_on = [*datasets.values()] if source is None else [datasets[source]]
         check_methods(session, experiment, clip, [*datasets.values()], trained_on)
     return missing
-
-
-def teacher_backbones(experiment: Experiment, setup: MethodSetup) -> list[tuple[str, str | None]]:
-    """The backbones of a method's teachers that are not that of the experiment."""
-    if setup.declared.teacher is None:
-        return []
-    source, protocol = experiment.protocol.trained_on, experiment.protocol
-    settings = [
-        resolve(protocol, setup, standard_name(name), shots, experiment.train).method
-        for name in (experiment.data if source is None else [source])
-        for shots in experiment.shots
-    ]
-    backbones = dict.fromkeys(each.teacher_backbone() for each in settings)
-    return [(model, pretrained) for model, pretrained in backbones if model]
 
 
 def check_data(experiment: Experiment, datasets: Mapping[str, Dataset]) -> None:
