@@ -31,8 +31,8 @@ LEAST_BETA = 0.01
 """beta never reaches 0, at which classes without images could not be told apart."""
 
 Scores = Sequence[Float[Tensor, "item class"]]
-"""Numbers of left-out training images, in three settings: one half of the classes counts as without images, then
-the other half, then none.
+"""Numbers of left-out training images, in three settings: one half of the classes counts as without images,
+then the other half, then none.
 """
 
 
