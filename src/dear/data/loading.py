@@ -196,8 +196,8 @@ def photographs(listing: Listing, settings: DataSettings, read: ReadImage | None
     named = name_groups(groups, contents)
     for part, rows in listing.splits.items():
         photos[part].groups = [named.get(row.path, "") for row in rows]
-    hashes = [(path if read is None else place_of(path), content) for path, content in contents.items()]
-    leaks, copies, contradiction = describe_leak(listing, groups), group_same(hashes), ""
+    named_contents = [(path if read is None else place_of(path), digest) for path, digest in contents.items()]
+    leaks, copies, contradiction = describe_leak(listing, groups), group_same(named_contents), ""
     if read is not None:  # they are called by their indices
         listing = replace(
             listing,
