@@ -24,14 +24,12 @@ class SavedRun:
     """A run that is loaded.
 
     Attributes:
-        record: Its record.
         bundle: What was trained, with the classes of training: `Bundle.save_pretrained` writes it, and
             ``Predictor(run.bundle, clip=run.clip)`` predicts with it.
         clip: The frozen backbone.
         method: The trained method on it, in evaluation mode; its parameters can be trained further.
     """
 
-    record: Mapping[str, Any]
     bundle: Bundle
     clip: Clip
     method: Method
@@ -50,18 +48,17 @@ def load_run(
     are a file, or a folder that has moved. Raises BundleError for a record without its trained parameters,
     and for another backbone; DataError for a file that is no record.
     """
-    path = expanded(record)
-    content = read_record(path)
-    bundle = bundle_of_run(content, path)
+    bundle = bundle_of_run(expanded(record))
     clip = bundle.load_backbone(device, pretrained)
     method = bundle.build(clip)
     method.spares_known = False  # all classes are scored alike, as in the run
-    return SavedRun(content, bundle, clip, method)
+    return SavedRun(bundle, clip, method)
 
 
-def bundle_of_run(record: Mapping[str, Any], path: Path) -> Bundle:
-    """The bundle of a record and of the tensors beside it. Raises BundleError."""
-    adapter, file = record.get("adapter"), path.with_suffix(WEIGHTS)
+def bundle_of_run(path: Path) -> Bundle:
+    """The bundle of a record and of the tensors beside it. Raises BundleError, DataError."""
+    record, file = read_record(path), path.with_suffix(WEIGHTS)
+    adapter = record.get("adapter")
     if not adapter or not file.is_file():
         raise BundleError(
             f"{path} has no trained parameters beside it ({file.name}): give the command of the run again, "
