@@ -41,15 +41,19 @@ class SavedRun:
 
 
 def load_run(
-    record: Path | str, device: str | torch.device = "cpu", *, pretrained: str | None = None
+    record: Path | str,
+    device: str | torch.device = "cpu",
+    *,
+    clip: Clip | None = None,
+    pretrained: str | None = None,
 ) -> SavedRun:
-    """Load the method of a run from its record, which was made with `--keep-weights`: on the same weights of
-    the backbone it gives the scores that were recorded. ``pretrained`` says where these weights are if they
-    are a file, or a folder that has moved. Raises BundleError for a record without its trained parameters,
-    and for another backbone; DataError for a file that is no record.
+    """Load the method of a run from its record, which was made with `--keep-weights`: it gives the scores
+    that were recorded. ``clip`` is its backbone if already loaded, else ``pretrained`` says where the weights
+    are if they are a file, or a folder that has moved. Raises BundleError for a record without its trained
+    parameters, and for another backbone; DataError for a file that is no record.
     """
     bundle = bundle_of_run(expanded(record))
-    clip = bundle.load_backbone(device, pretrained)
+    clip = clip or bundle.load_backbone(device, pretrained)
     method = bundle.build(clip)
     method.spares_known = False  # all classes are scored alike, as in the run
     return SavedRun(bundle, clip, method)
@@ -104,7 +108,7 @@ def _config(record: Mapping[str, Any], adapter: Mapping[str, Any], path: Path) -
 def _training(record: Mapping[str, Any]) -> dict[str, Any]:
     """The facts of the training of a run."""
     pick, dataset, teacher = record.get("fewshot"), record["dataset"], record.get("teacher")
-    facts = {
+    return {
         "data": dataset["name"],
         "data_identity": dataset["identity"],
         "shots": record["shots"] or None,
@@ -121,4 +125,3 @@ def _training(record: Mapping[str, Any]) -> dict[str, Any]:
         "teacher": teacher and {name: teacher[name] for name in teacher if name != "train"},
         "environment": record["environment"],
     }
-    return facts

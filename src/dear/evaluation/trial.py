@@ -240,9 +240,7 @@ class Trial:
 def copy_stored(method: Method) -> dict[str, Tensor]:
     """Copies of the tensors that a bundle of a method stores; in float32 if trained in float16."""
     return {
-        name: tensor.detach().to(
-            torch.float32 if tensor.dtype == torch.float16 else tensor.dtype, copy=True
-        )
+        name: tensor.detach().to(torch.float32 if tensor.dtype == torch.float16 else tensor.dtype, copy=True)
         for name, tensor in method.stored_tensors().items()
     }
 
