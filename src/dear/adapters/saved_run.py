@@ -1,4 +1,4 @@
-"""A run whose trained parameters were saved beside its record (`dear run --keep-weights`), as it was tested."""
+"""A run as it was tested, from its record and the trained parameters beside it (`dear run --keep-weights`)."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace

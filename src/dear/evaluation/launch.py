@@ -141,9 +141,7 @@ class Task:
     def read(self) -> bool:
         """Take the record if there is one. Raises DataError."""
         if self.result is None:
-            self.result = find_record(
-                self.record, with_weights=self.run.keep_weights, **self._expected
-            )
+            self.result = find_record(self.record, with_weights=self.run.keep_weights, **self._expected)
         return self.result is not None
 
     def acquire(self) -> bool:

@@ -207,9 +207,7 @@ def make_run(session: Session, run: Experiment, progress: RunProgress = silent) 
             session.release_datasets(but=(*run.data, run.protocol.trained_on or ""))
             if session.device.type == "cpu":
                 set_threads(*(each.clip for each in (resolved, resolved.teacher) if each is not None))
-            record = run_one(
-                session, resolved, out=run.out, keep_weights=run.keep_weights, progress=tell
-            )
+            record = run_one(session, resolved, out=run.out, keep_weights=run.keep_weights, progress=tell)
     except DearError as error:
         return error
     except (MemoryError, RuntimeError) as error:

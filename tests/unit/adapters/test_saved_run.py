@@ -135,4 +135,3 @@ def test_other_weights_are_refused(small_clip: Clip, tmp_path: Path) -> None:
 def test_weights_need_a_folder(small_clip: Clip) -> None:
     with pytest.raises(SettingsError, match="give out"):
         run_all(small_clip, [noise_dataset()], [MethodSetup("coop")], keep_weights=True)
-
