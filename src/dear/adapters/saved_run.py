@@ -1,4 +1,4 @@
-"""A run as it was tested, from its record and the trained parameters beside it (`dear run --keep-weights`)."""
+"""A run as it was tested, from its record and the trained parameters beside it (--keep-weights)."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
