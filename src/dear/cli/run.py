@@ -167,8 +167,10 @@ def command_recipe(
         dry_run: List the runs, with what they take and all that is missing, without making them.
         settings: Settings of the recipe's methods, except those that it gives its rows.
     """
-    options = {"seeds": seeds, "shots": shots, "model": model, "pretrained": pretrained, "roles": roles}
-    options["keep_weights"] = keep_weights
+    options = {
+        "seeds": seeds, "shots": shots, "model": model, "pretrained": pretrained, "roles": roles,
+        "keep_weights": keep_weights,
+    }  # fmt: skip
     experiments = load_recipes(path, out)
     names = dict.fromkeys(setup.method for experiment in experiments for setup in experiment.methods)
     experiments = change(
