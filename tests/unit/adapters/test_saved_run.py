@@ -25,6 +25,7 @@ from tests.unit.training.world import noise_dataset, role_table
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "dear": {"first": 8},
+    "coop": {"tokens": 4},
     "prolip": {"epochs": 3, "views": 2, "lr": 1e-3},
     "clap": {"epochs": 3, "views": 2},
     "tac": {"clusters": 2, "text_tokens": 2, "image_tokens": 2},
