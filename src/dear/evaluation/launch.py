@@ -175,7 +175,7 @@ class Task:
         if isinstance(result, OutputError):
             raise result
         if isinstance(result, RunResult) and not self.read():
-            write_run(self.record, result.record, result.files)
+            write_run(self.record, result.record, result.files or {})
         self.result = result.record if isinstance(result, RunResult) else result
 
     def release(self) -> None:

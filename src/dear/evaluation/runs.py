@@ -187,7 +187,7 @@ class RunResult(NamedTuple):
 
     record: dict[str, Any]
     notes: list[tuple[Any, ...]]
-    files: Mapping[str, bytes] = NOTHING
+    files: Mapping[str, bytes] | None = None
 
 
 def make_run(session: Session, run: Experiment, progress: RunProgress = silent) -> RunResult | DearError:
