@@ -46,7 +46,7 @@ class Adapter(dear.Method):
 
     def image_features(self, trunk):
         with torch.no_grad():
-            embedded = self.clip.image.finish(trunk[:, 0])  # class token, not normalised
+            embedded = self.clip.image.finish(trunk[:, 0])  # class token, not normalized
         share, adapted = self.settings.share, relu(linear(relu(linear(embedded, self.down)), self.up))
         return normalize(share * adapted + (1 - share) * embedded, dim=-1).unsqueeze(0)
 

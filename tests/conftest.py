@@ -51,7 +51,7 @@ def _same_methods() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def make_small_model() -> MakeModel:
-    """``make(dtype=, depth=, text_depth=, seed=, quick_gelu=, layer_scale=)``: an open_clip CLIP, randomised.
+    """``make(dtype=, depth=, text_depth=, seed=, quick_gelu=, layer_scale=)``: an open_clip CLIP, randomized.
 
     Vision: 3 heads of 7, 5 layers, 25 patches of 4 x 4 pixels. Text: 2 heads of 11, 4 layers, 13 tokens.
     Embedding: 17. All parameters differ from their defaults, biases and LayerNorm gains too, so that none can

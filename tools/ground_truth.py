@@ -21,7 +21,7 @@ from dear.world.scene import draw_scenes
 
 IMAGES, SEED, FIRST, CORE, GENERAL = 6000, 2_000_003, 9, 0.7, 0.2
 """Images of the combinations of pretraining, and the seed that draws them, which no task has; the first
-analysed layer in a tower of 12; the least share of its dominant factor in the variance that all factors
+analyzed layer in a tower of 12; the least share of its dominant factor in the variance that all factors
 explain of a core head; the top fraction of heads by entropy that are generalization heads (the paper's q).
 """
 

@@ -98,12 +98,12 @@ class PretrainSettings:
         require_range(self, "late_first", minimum=2)
         require_range(self, "lr", above=True)
         require_range(self, "spelled", maximum=1)
-        for name in self.emphasised:
+        for name in self.emphasized:
             if name not in FACTOR_NAMES:
                 raise UnknownNameError("factor", name, FACTOR_NAMES)
 
     @property
-    def emphasised(self) -> list[str]:
+    def emphasized(self) -> list[str]:
         """The factors in ``emphasis``, in order."""
         return [name.strip() for name in self.emphasis.split(",")]
 
@@ -254,7 +254,7 @@ class Pretraining:
         index = torch.arange(step * s.batch, (step + 1) * s.batch, device=self.device)
         scene = draw_scenes(s.seed, index, combinations="pretraining")
         drawn = [describe(scene, s.seed, index, draw=draw) for draw in range(s.captions)]
-        for draw, only in enumerate(s.emphasised, start=s.captions):
+        for draw, only in enumerate(s.emphasized, start=s.captions):
             drawn.append(describe(scene, s.seed, index, draw=draw, only=only))
         texts = list(dict.fromkeys(text for captions in drawn for text in captions.texts))
         row = {text: i for i, text in enumerate(texts)}
@@ -288,7 +288,7 @@ class Pretraining:
         return lambda _: next(drawn) < self.settings.spelled
 
     def advance(self) -> None:
-        """One optimisation step."""
+        """One optimization step."""
         with torch.no_grad():
             for worker, master in zip(self.worker.parameters(), self.master.parameters(), strict=True):
                 worker.copy_(master)

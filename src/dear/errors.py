@@ -93,7 +93,7 @@ class TrainingDiverged(DearError):
     """A loss or gradient that is no longer finite; the last good checkpoint is kept.
 
     Attributes:
-        step: the optimisation step, counted from 1, at which it was detected.
+        step: the optimization step, counted from 1, at which it was detected.
         advice: what to try next, as one or more sentences.
         checkpoint: the last good checkpoint, if one was written.
     """

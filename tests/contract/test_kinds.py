@@ -32,7 +32,7 @@ from tests.views import usual_view
 
 KINDS = {
     "rotary": "EVA02-B-16",
-    "normalised last": "EVA02-E-14",
+    "normalized last": "EVA02-E-14",
     "a mean": "ViT-L-14-CLIPA",
     "a mean without class token": "vit_medium_patch16_gap_256",
     "attention pool": "ViT-B-16-SigLIP",

@@ -75,7 +75,7 @@ def ask(run: Run) -> Ask:
 @pytest.fixture
 def photos(tmp_path: Path) -> Path:
     """A data set in CoOp's layout: 4 classes, 2 images each to train on and 1 to test on, in one plain
-    colour each.
+    color each.
     """
     folder = tmp_path / "photos"
     rows: dict[str, list[Any]] = {"train": [], "val": [], "test": []}

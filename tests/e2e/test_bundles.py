@@ -150,7 +150,7 @@ def test_classes_by_name(bundle: Path, tested: list[str], tmp_path: Path, run: R
     assert "'oak' and 'Oak'" in run([*words, *more], 2)[1]
 
 
-def test_eval_on_a_labelled_folder(
+def test_eval_on_a_labeled_folder(
     photos: Path, bundle: Path, tested: list[str], tmp_path: Path, run: Run
 ) -> None:
     config = json.loads((bundle / "config.json").read_text())

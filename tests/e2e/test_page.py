@@ -109,8 +109,8 @@ def test_the_page(service: Service, browse: Open, tmp_path: Path) -> None:
         assert told == [f"{value:+.2f}" for value in wanted.best.evidence.values()]
         assert any(text.startswith("-") for text in told)
         assert best.locator(".against").count() == sum(text.startswith("-") for text in told)
-        page.wait_for_selector("#neighbours img")
-        assert "3.png" not in page.locator("#neighbours").inner_text()  # the query itself is left out
+        page.wait_for_selector("#neighbors img")
+        assert "3.png" not in page.locator("#neighbors").inner_text()  # the query itself is left out
         assert not page.locator("#layer").is_visible()  # folded away until somebody looks
         assert not [url for url in page.asked if "api/attention" in url]
         page.click("#look summary")

@@ -124,14 +124,14 @@ def test_requests_at_once_have_their_own_answers(client: Any, served: Path) -> N
         assert label["logit"] == pytest.approx(expected["logit"], abs=1e-4)
 
 
-def test_neighbours(client: Any, predictor: dear.Predictor, served: Path, cup: bytes) -> None:
+def test_neighbors(client: Any, predictor: dear.Predictor, served: Path, cup: bytes) -> None:
     features = predictor.encode(served / "photos")
     at = {name: number for number, name in enumerate(predictor.features)}
     attribute = predictor.features[1]
     cosines = {name: features[1:, number] @ features[0, number] for name, number in at.items()}
     mixed = (cosines["class"] - 0.5 * cosines[attribute]) / 1.5
     parameters = {"by": f"class,{attribute}", "weights": "1,-0.5", "count": 8, "thumbnails": True}
-    rows = client.post("/api/neighbours", params=parameters, content=cup).json()["neighbours"]
+    rows = client.post("/api/neighbors", params=parameters, content=cup).json()["neighbors"]
     assert [row["score"] for row in rows] == pytest.approx(sorted(mixed.tolist(), reverse=True), abs=2e-3)
     assert {row["path"] for row in rows} == {"1.png", "2.png"}  # the image itself is left out
     for row in rows:
@@ -145,7 +145,7 @@ def test_neighbours(client: Any, predictor: dear.Predictor, served: Path, cup: b
         )
         with Image.open(io.BytesIO(base64.b64decode(row["thumbnail"]))) as thumbnail:
             assert (thumbnail.format, min(thumbnail.size) <= 160) == ("PNG", True)
-    [row] = client.post("/api/neighbours?count=1", files=form(cup)).json()["neighbours"]
+    [row] = client.post("/api/neighbors?count=1", files=form(cup)).json()["neighbors"]
     assert "thumbnail" not in row
     assert row["score"] == pytest.approx(float(cosines["class"].max()), abs=2e-3)
 
@@ -186,7 +186,7 @@ def test_metrics_and_schema(client: Any, cup: bytes) -> None:
     assert float(values["dear_images_total"]) >= float(values["dear_batches_total"]) >= 1
     schema = client.get("/openapi.json").json()
     assert schema["openapi"].startswith("3.1")
-    routes = "attention batch examples/{number} info neighbours predict roles"
+    routes = "attention batch examples/{number} info neighbors predict roles"
     assert {*schema["paths"]} == {"/health", "/metrics", *(f"/api/{route}" for route in routes.split())}
     body = schema["paths"]["/api/predict"]["post"]["requestBody"]["content"]
     assert {*body} == {"image/*", "multipart/form-data"}
@@ -232,10 +232,10 @@ REFUSALS = {
     "top": ("predict?top=0", {"content": b"PNG"}, None, "parameter"),
     "no number": ("predict?top=x", {"content": b"PNG"}, 422, "parameter"),
     "unknown parameter": ("predict?tops=1", {"content": b"PNG"}, None, "parameter"),
-    "unknown feature": ("neighbours?by=nothing", {"content": b"PNG"}, 400, "parameter"),
-    "weights": ("neighbours?weights=x", {"content": b"PNG"}, 400, "parameter"),
-    "more weights": ("neighbours?by=class&weights=1,2", {"content": b"PNG"}, 400, "parameter"),
-    "no weight": ("neighbours?by=class&weights=nan", {"content": b"PNG"}, 400, "parameter"),
+    "unknown feature": ("neighbors?by=nothing", {"content": b"PNG"}, 400, "parameter"),
+    "weights": ("neighbors?weights=x", {"content": b"PNG"}, 400, "parameter"),
+    "more weights": ("neighbors?by=class&weights=1,2", {"content": b"PNG"}, 400, "parameter"),
+    "no weight": ("neighbors?by=class&weights=nan", {"content": b"PNG"}, 400, "parameter"),
     "no layer": ("attention?layer=99&head=0", {"content": b"PNG"}, 400, "parameter"),
     "no head": ("attention?layer=1", {"content": b"PNG"}, 422, "parameter"),
     "no token": ("attention?layer=1&head=0&token=x&png=true", {"content": b"PNG"}, 400, "parameter"),

@@ -50,7 +50,7 @@ def test_the_requests_with_curl(served: Path, with_token: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.startswith('{"top":[{"name":')
     assert done.stdout.count('{"results":[{"top":[{"name":') == 1
-    assert '{"neighbours":[{"path":' in done.stdout
+    assert '{"neighbors":[{"path":' in done.stdout
     with Image.open(served / "look.png") as look:
         assert look.format == "PNG"
 

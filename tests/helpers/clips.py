@@ -35,7 +35,7 @@ COCA = {
 
 
 def network_of(config: dict[str, Any], seed: int = 3) -> Any:
-    """A network with no weight, and no statistic of batch normalisation, at its default."""
+    """A network with no weight, and no statistic of batch normalization, at its default."""
     with initial_weights_from(seed):
         network = build_from("small", copy.deepcopy(config))
     draw = torch.Generator().manual_seed(seed)

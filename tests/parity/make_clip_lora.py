@@ -2,7 +2,7 @@
 
     python -m tests.parity.make_clip_lora CHECKOUT
 
-CHECKOUT is github.com/MaxZanella/CLIP-LoRA at 358f0d7 (no licence stated). Its training (`run_lora`) is run
+CHECKOUT is github.com/MaxZanella/CLIP-LoRA at 358f0d7 (no license stated). Its training (`run_lora`) is run
 as it is, with its own optimizer, schedule and test, in float32 on the CPU, from drawn values and with drawn
 masks in the place of its dropout. Nothing of the repository is in this file.
 """

@@ -2,7 +2,7 @@
 
     python -m tests.parity.make_gda CHECKOUT
 
-CHECKOUT is github.com/mrflogs/ICLR24 at 0560fe2 (no licence stated). Its two scripts are run as they are, in
+CHECKOUT is github.com/mrflogs/ICLR24 at 0560fe2 (no license stated). Its two scripts are run as they are, in
 float32 on the CPU, but for the dimension of ViT-B/16 (512), which they have written out. They keep only
 accuracies, so the scores are taken where these are computed.
 """

@@ -3,7 +3,7 @@
     python -m tests.parity.make_probes METHOD CHECKOUT
 
 CHECKOUT is the repository that the method's docstring names, at its commit (CLAP's is under MIT, (c) 2023
-Julio Silva-Rodríguez; the others state no licence). Their own training is run as it is, in float64 on the
+Julio Silva-Rodríguez; the others state no license). Their own training is run as it is, in float64 on the
 CPU: narrower types are replaced by it, moves to a GPU are switched off, and Dassl, which CLAP needs for its
 loop, is replaced by what its loop calls. Nothing of the repositories is in this file.
 """

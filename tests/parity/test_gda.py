@@ -67,7 +67,7 @@ def test_shrinking_by_hand() -> None:
 
 
 @pytest.mark.parametrize("items", [1, 2, 5, 31])
-def test_the_precision_of_neighbours_is_the_shrunk_inverse(items: int) -> None:
+def test_the_precision_of_neighbors_is_the_shrunk_inverse(items: int) -> None:
     """Held to the inverse of the whole matrix, as the code has it, for fewer rows than columns and more."""
     rows = torch.randn(items, 13, generator=torch.Generator().manual_seed(items), dtype=torch.float64)
     moment = rows.T @ rows / max(1, items - 1)

@@ -59,7 +59,7 @@ def choose_method(
     run: ResolvedRun,
     *,
     methods: Sequence[str] | None = None,
-    unlabelled: Images | None = None,
+    unlabeled: Images | None = None,
     present: str | None = None,
     progress: Progress = silent,
 ) -> Choice:
@@ -68,11 +68,11 @@ def choose_method(
 
     Where some classes of the data set have only names, each half of the classes is treated so in turn, and
     the accuracy on it counts by the share of classes with only names. A method that is able to also learns
-    from ``unlabelled`` images, which have no labels. The ``present`` method stays unless another is better
+    from ``unlabeled`` images, which have no labels. The ``present`` method stays unless another is better
     beyond the standard error of the difference.
     """
     names = list_candidates(run.clip) if methods is None else [*methods]
-    left_out = LeftOut(session, run, unlabelled)
+    left_out = LeftOut(session, run, unlabeled)
     images = int(left_out.tested.sum())
     if images < FEWEST:
         default = next(name for name in (present, FIT_METHOD, names[-1]) if name in names)

@@ -46,13 +46,13 @@ class TriedMethod:
 
 
 @dataclass(frozen=True)
-class UnlabelledGain:
+class UnlabeledGain:
     """What images without labels were worth.
 
     Attributes:
-        weight: What an image without a label counts for beside a labelled one; 0 if they are not used, None
+        weight: What an image without a label counts for beside a labeled one; 0 if they are not used, None
             if the method cannot use them.
-        before, after: The log-loss of left-out labelled images without them, and with them at the best
+        before, after: The log-loss of left-out labeled images without them, and with them at the best
             weight.
         accuracy_before, accuracy_after: The same for the share of correct classes.
     """
@@ -100,12 +100,12 @@ class TrainingFacts:
     Attributes:
         data, data_identity: The name of the data set, and the hash of its contents.
         shots: Training images of each class; None if all were used.
-        train_images, unlabelled_images, calibration_images: How many images took part in the fit.
+        train_images, unlabeled_images, calibration_images: How many images took part in the fit.
         epoch, epochs: The epoch whose parameters these are; all epochs.
         train, overrides, teacher: Settings of training, those that were asked for, and how a teacher was
             trained.
         chosen, candidates: Why the method was chosen, and what was tried; empty if the user named it.
-        unlabelled, left_out: What images without labels were worth; the test on left-out images.
+        unlabeled, left_out: What images without labels were worth; the test on left-out images.
         doubted_labels: How many labels look wrong, and took no part in the fit of the temperature.
         uncalibrated: Why the temperature could not be fitted.
         named, name_cost: The classes by name alone, and what such a class takes and finds, if it is known.
@@ -118,7 +118,7 @@ class TrainingFacts:
     data_identity: str = ""
     shots: Several | None = None
     train_images: ImageCount = 0
-    unlabelled_images: ImageCount = 0
+    unlabeled_images: ImageCount = 0
     calibration_images: ImageCount = 0
     seed: int = 1
     epoch: Several | None = None
@@ -129,7 +129,7 @@ class TrainingFacts:
     teacher: Mapping[str, Any] | None = None
     chosen: str = ""
     candidates: tuple[TriedMethod, ...] = ()
-    unlabelled: UnlabelledGain | None = None
+    unlabeled: UnlabeledGain | None = None
     left_out: LeftOutTest | None = None
     doubted_labels: ImageCount = 0
     uncalibrated: str = ""
@@ -143,7 +143,7 @@ class TrainingFacts:
 
 @dataclass(frozen=True)
 class BundleScores:
-    """Accuracy, log-loss and calibration error on labelled images. A field with the name of a metric
+    """Accuracy, log-loss and calibration error on labeled images. A field with the name of a metric
     (`dear.evaluation.metrics`) holds its value.
 
     Attributes:

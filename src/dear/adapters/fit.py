@@ -14,7 +14,7 @@ from torch import Tensor
 from dear.adapters.bundle import Bundle
 from dear.adapters.bundle_config import check_writable, read_config
 from dear.adapters.choose import Choice, choose_method
-from dear.adapters.facts import Epoch, NameCost, UnlabelledGain
+from dear.adapters.facts import Epoch, NameCost, UnlabeledGain
 from dear.adapters.leftout import LeftOut, LeftOutScores
 from dear.adapters.predictor import Predictor
 from dear.adapters.prepare import (
@@ -37,7 +37,7 @@ from dear.backbone.loading.load import find_weights
 from dear.backbone.names import BackboneName, backbone_or_default
 from dear.curation.issues import REFUSED_SHARE, REVIEW_CSV
 from dear.curation.outliers import fit_outlier_model
-from dear.curation.unlabelled import add_unlabelled, read_unlabelled, require_taken
+from dear.curation.unlabeled import add_unlabeled, read_unlabeled, require_taken
 from dear.data.dataset import Dataset
 from dear.data.loading import held_notes, is_several, of_world
 from dear.data.settings import DataSettings
@@ -78,7 +78,7 @@ def fit(
     select: Select = "last",
     dataset: DataSettings | None = None,
     calibrate: bool | None = None,
-    unlabelled: Any = None,
+    unlabeled: Any = None,
     add_classes: Sequence[str] = (),
     review: bool = True,
     refuse: float = REFUSED_SHARE,
@@ -109,7 +109,7 @@ def fit(
         dataset: How the data is read.
         calibrate: Fit the temperature on validation images or, without any, on the unused training images; if
             None, where there are at least 20 of them, else on training images that are left out.
-        unlabelled: Images without labels, as `Predictor.predict` takes them, to learn from too if labelled
+        unlabeled: Images without labels, as `Predictor.predict` takes them, to learn from too if labeled
             images that are left out gain by it; `dear+` can.
         add_classes: Names of further classes, of which there are no images.
         review: Look for wrong labels and for pictures that are there twice (`Bundle.review`).
@@ -152,10 +152,10 @@ def fit(
             source = read_data(data, dataset, shots, names_of_bundle(continue_from)).require_single_labels()
             source = add_named(source, add_classes)
             images = prepare_data(source, setup, shots, seed, calibrate, select)
-            if unlabelled is not None:
+            if unlabeled is not None:
                 require_taken(setup.method)
                 images = replace(
-                    images, unlabelled=read_unlabelled(unlabelled, images.dataset, dataset or DataSettings())
+                    images, unlabeled=read_unlabeled(unlabeled, images.dataset, dataset or DataSettings())
                 )
             session = Session(device, cache=open_cache(continue_from))
             session.cache.progress = report
@@ -166,21 +166,19 @@ def fit(
             run = resolve_run(session, clip, images, setup, seed, **options)
         choice = None
         if method == AUTO:
-            choice = choose_method(
-                session, run, unlabelled=images.unlabelled, present=present, progress=report
-            )
+            choice = choose_method(session, run, unlabeled=images.unlabeled, present=present, progress=report)
             if present not in (None, choice.method):
                 warn(f"{continue_from}: {choice.method}, {choice.reason}, takes the place of {present}")
             run = check_run(session, session.resolve_method(run, MethodSetup(choice.method)))
         trial = (choice and choice.trial) or train_adapter(session, run, folder, report)
-        if images.unlabelled is not None:
-            gain = UnlabelledGain(**(trial.unlabelled or add_unlabelled(trial, images.unlabelled)))
-            images = replace(images, facts=replace(images.facts, unlabelled=gain))
+        if images.unlabeled is not None:
+            gain = UnlabeledGain(**(trial.unlabeled or add_unlabeled(trial, images.unlabeled)))
+            images = replace(images, facts=replace(images.facts, unlabeled=gain))
         images = replace(images, facts=replace(images.facts, command=command))
         bundle = replace(make_bundle(trial, images, name, choice), refuse=refuse)
         reviewed = None
         try:
-            left_out = LeftOut(session, run, images.unlabelled)
+            left_out = LeftOut(session, run, images.unlabeled)
             bundle, scores = calibrate_fit(bundle, trial, images, left_out, calibrate)
             if refuse:
                 features, labels = left_out.frozen_features(), left_out.labels

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from dear.backbone.precision import mixed
-from dear.curation.unlabelled import add_unlabelled
+from dear.curation.unlabeled import add_unlabeled
 from dear.data.dataset import Images, fingerprint
 from dear.data.fewshot import Subset, draw_few, items_by_class
 from dear.data.images.photos import distinct_pictures, group_names, picture_names
@@ -64,11 +64,11 @@ class LeftOut:
         named_only: The share of classes without images.
     """
 
-    def __init__(self, session: Session, run: ResolvedRun, unlabelled: Images | None = None) -> None:
-        """Those of a run, whatever its method. ``unlabelled`` are images without labels that a method may
+    def __init__(self, session: Session, run: ResolvedRun, unlabeled: Images | None = None) -> None:
+        """Those of a run, whatever its method. ``unlabeled`` are images without labels that a method may
         learn from too.
         """
-        self.session, self.run, self.dataset, self.unlabelled = session, run, run.source, unlabelled
+        self.session, self.run, self.dataset, self.unlabeled = session, run, run.source, unlabeled
         seed, classes = run.seed, len(run.source.classnames)
         self.images: Images = draw_few(run.source, run.shots, seed, range(classes))[1]
         names, labels = group_names(self.images), self.images.labels.cpu()
@@ -161,8 +161,8 @@ class LeftOut:
                     rows = (~self._is_seen(left_out) & ~without[self.images.labels.cpu()]).nonzero().flatten()
                     few = _select(images, rows)
                     method.before_training(few)
-                    if self.unlabelled is not None and method.takes_unlabelled:
-                        method.add_unlabelled(few, self._read(trial, self.unlabelled))
+                    if self.unlabeled is not None and method.takes_unlabeled:
+                        method.add_unlabeled(few, self._read(trial, self.unlabeled))
                 yield without, left_out, _compute_scores(method, images, self._first[left_out])
 
     def _is_seen(self, left_out: Bool[Tensor, "picture"]) -> Bool[Tensor, "item"]:
@@ -177,8 +177,8 @@ class LeftOut:
     def _closed_form(self, trial: Trial, absent: Sequence[Bool[Tensor, "class"]]) -> Iterator[Part]:
         if trial.pick is None:
             trial.train(range(len(self.dataset.classnames)))
-            if self.unlabelled is not None:
-                trial.unlabelled = add_unlabelled(trial, self.unlabelled)
+            if self.unlabeled is not None:
+                trial.unlabeled = add_unlabeled(trial, self.unlabeled)
         key = view_key(trial.method, self.images, trial.run.training.precision)
         if (trunk := self.session.cache.find("trunk", key)) is not None:  # where others can go on
             self._trunks.setdefault(trial.method.image_from, trunk)

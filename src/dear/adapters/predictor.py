@@ -41,7 +41,7 @@ EVIDENCE = 2**24
 
 Picture = Image.Image | Path | str | bytes | np.ndarray | Tensor
 """An image: a path, a Pillow image, the bytes of an image file, or an array of height x width x 3 or a tensor
-of 3 x height x width, both without the 3 if grey (8-bit, or numbers in [0, 1])."""
+of 3 x height x width, both without the 3 if gray (8-bit, or numbers in [0, 1])."""
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ class FitImages:
         calibration: The images that the temperature is fitted on; None if it is not.
         hashes: Those of all images that the bundle is fitted on, in one.
         facts: What the bundle says of them.
-        unlabelled: Images without labels to learn from too.
+        unlabeled: Images without labels to learn from too.
     """
 
     dataset: Dataset
@@ -52,7 +52,7 @@ class FitImages:
     calibration: Images | None
     hashes: bytes
     facts: TrainingFacts
-    unlabelled: Images | None = None
+    unlabeled: Images | None = None
 
 
 def read_data(
@@ -104,7 +104,7 @@ def prepare_data(
         repeats = method_class(setup.method).counts_copies and not dataset.balance
         hint = ": --dataset.balance repeats the images of the smaller ones" if repeats else ""
         warn(f"{dataset.name}: {warning}{hint}")
-    trained_on = range(len(dataset.train)) if declared.unlabelled else picked
+    trained_on = range(len(dataset.train)) if declared.unlabeled else picked
     calibration = calibration_images(dataset, trained_on, calibrate)
     trained = Subset(dataset.train, torch.tensor([*trained_on], dtype=torch.int64))
     fitted_on = filter(None, (trained, calibration, dataset.val if select == "val" else None))
@@ -115,7 +115,7 @@ def prepare_data(
         data_identity=dataset.identity,
         shots=shots,
         train_images=len(picked),
-        unlabelled_images=len(trained_on) if declared.unlabelled else 0,
+        unlabeled_images=len(trained_on) if declared.unlabeled else 0,
     )
     return FitImages(dataset, of_each, calibration, hashes, facts)
 

@@ -91,7 +91,7 @@ def write_predictions(out: Path | str, results: Iterable[Prediction | Unreadable
     A .csv has one row per image: file, class and probability (a fraction) of the best class, then class_2,
     probability_2 and so on, none_of_these (yes, or empty), predicted (the best class again) and checked
     (empty); files below its folder are named from there. `load_dataset` reads the rows whose class was
-    changed since, or whose cell checked was filled in, as labelled images. A .jsonl has one object per image,
+    changed since, or whose cell checked was filled in, as labeled images. A .jsonl has one object per image,
     with the evidence. Unreadable images are left out. Raises SettingsError for another suffix, DataError if
     no image can be read, OutputError.
     """

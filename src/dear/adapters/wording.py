@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 
-from dear.adapters.facts import BundleScores, NameCost, TrainingFacts, UnlabelledGain
+from dear.adapters.facts import BundleScores, NameCost, TrainingFacts, UnlabeledGain
 from dear.errors import list_names, plural, printable
 from dear.methods.registry import FIT_METHOD
 from dear.report.intervals import LEVEL, gain_interval, share_interval
@@ -101,8 +101,8 @@ def describe_fit(method: str, facts: TrainingFacts) -> list[str]:
             interval = f"{100 * tried.low:.1f}% to {100 * tried.high:.1f}%"
             outcome = f"{100 * tried.accuracy:5.1f}% ({interval}), {tried.seconds:.1f} s"
         lines.append(f"  {tried.method:{width}}  {outcome}")
-    if facts.unlabelled is not None:
-        lines.append(describe_unlabelled(facts.unlabelled))
+    if facts.unlabeled is not None:
+        lines.append(describe_unlabeled(facts.unlabeled))
     if (test := facts.left_out) is not None:
         low, high = share_interval(test.right, test.images)
         share = f"{test.right} of {plural(test.images, 'training image')} right"
@@ -116,16 +116,16 @@ def describe_fit(method: str, facts: TrainingFacts) -> list[str]:
     return [printable(line) for line in lines]
 
 
-def describe_unlabelled(gain: UnlabelledGain) -> str:
+def describe_unlabeled(gain: UnlabeledGain) -> str:
     """What images without labels were worth, in a line."""
     images = plural(gain.images, "image") + " without labels"
     if gain.weight is None:
-        needed = f"{FIT_METHOD}, and two labelled images of each class: one known by its name alone has none"
-        return f"{images} not used: --unlabelled needs {needed}."
+        needed = f"{FIT_METHOD}, and two labeled images of each class: one known by its name alone has none"
+        return f"{images} not used: --unlabeled needs {needed}."
     before, after = f"{gain.accuracy_before:.1%}", f"{gain.accuracy_after:.1%}"
     right = f"{before} to {after} right" if before != after else f"as many right ({before})"
     loss = f"log-loss {gain.before:.2f} to {gain.after:.2f}"
-    share = f"labelled images that are left out, {right}, {loss}"
+    share = f"labeled images that are left out, {right}, {loss}"
     if not gain.weight:
         return f"{images} not used, for they gain nothing: {share}."
     return f"{images} used, at a weight of {gain.weight:g}: {share}."

@@ -21,7 +21,7 @@ def command(
 ) -> Exported:
     """Write the adapted image tower, or the whole classifier, as one file, checked against torch.
 
-    The batch size is dynamic. The input is pixels in [0, 1] at the backbone's size; normalisation is
+    The batch size is dynamic. The input is pixels in [0, 1] at the backbone's size; normalization is
     included. A file whose output differs from torch's by more than 0.001 is not written. ONNX needs the extra
     `export`.
 

@@ -26,7 +26,7 @@ def command(
     method: str = AUTO,
     options: Flat[FitOptions] = FitOptions(),
     calibrate: bool | None = None,
-    unlabelled: Path | None = None,
+    unlabeled: Path | None = None,
     add_classes: list[str] | None = None,
     review: bool = True,
     refuse: float = REFUSED_SHARE,
@@ -49,7 +49,7 @@ def command(
         method: Method: `dear methods` lists them. auto tries some on the training images and takes the best.
         calibrate: Fit the temperature of probabilities on validation images or unused training images. By
             default where there are at least 20 of them, else on training images that are left out in turn.
-        unlabelled: Folder of images without labels to learn from too, if labelled images that are left out
+        unlabeled: Folder of images without labels to learn from too, if labeled images that are left out
             gain by it. dear+ can.
         add_classes: Further classes by name alone, without images.
         review: Look for labels that look wrong and for pictures that are there twice: review.html and
@@ -74,7 +74,7 @@ def command(
     method = method if method == AUTO else known_method(method)
     settings_by_method = collect_settings([method], settings)
     options.check_all([data, *more])
-    require_folder(unlabelled)
+    require_folder(unlabeled)
     from dear.adapters.fit import fit  # loads torch: what can be refused without it is
 
     with StepProgress() as progress:
@@ -87,7 +87,7 @@ def command(
             train=train,
             select=select,
             calibrate=calibrate,
-            unlabelled=unlabelled,
+            unlabeled=unlabeled,
             add_classes=add_classes or (),
             review=review,
             refuse=refuse,

@@ -164,7 +164,7 @@ def command_query(
 
 
 def render_query(result: dict[str, Any], console: PrintableConsole) -> None:
-    """Show the neighbours and, for several features, the cosine of each."""
+    """Show the neighbors and, for several features, the cosine of each."""
     names = list(result["weights"])
     rows = []
     for rank, hit in enumerate(result["hits"], start=1):

@@ -220,7 +220,7 @@ def command_ablate(
     from dear.data.fewshot import Subset
     from dear.data.loading import held_notes, load_dataset
     from dear.roles.ablation import head_set, head_sets, mean_ablation, sets_by_role
-    from dear.roles.decompose import analysed_layers, evenly_spaced
+    from dear.roles.decompose import analyzed_layers, evenly_spaced
     from dear.roles.packaged import role_table
     from dear.roles.textspan_format import layer_range
 
@@ -229,7 +229,7 @@ def command_ablate(
     with held_notes():
         dataset = load_dataset(data)
         clip = backbone.load(world=dataset.world)
-        layer_numbers = analysed_layers(clip, layer_range(layers) if layers else None)
+        layer_numbers = analyzed_layers(clip, layer_range(layers) if layers else None)
         if heads:
             sets = head_set(heads.split(","))
         elif by == "role":

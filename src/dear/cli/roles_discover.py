@@ -82,7 +82,7 @@ def command_discover(
         phrases: Candidate phrases: general, world, or a file with one phrase per line, or a CSV file with the
             columns phrase and concept, whose concepts then name the clusters. By default world for the tiny
             CLIP, else general.
-        layers: Layers to analyse, counted from 1, such as 9-12. By default the last third of the tower.
+        layers: Layers to analyze, counted from 1, such as 9-12. By default the last third of the tower.
         rank: Principal dimensions of a head's contributions that are used (the published r). A number above
             what a head has is lowered to it: its width + 3 (+ 1 in the exact convention), with an attention
             pool more.
@@ -101,7 +101,7 @@ def command_discover(
     from dear.data.fewshot import Subset
     from dear.data.loading import held_notes, load_images, of_world
     from dear.roles.ablation import layer_curve
-    from dear.roles.decompose import analysed_layers, evenly_spaced
+    from dear.roles.decompose import analyzed_layers, evenly_spaced
     from dear.roles.discover import discover
     from dear.roles.phrases import GENERAL, WORLD, load_pool
     from dear.roles.pictures import build_gallery, check_count
@@ -144,7 +144,7 @@ def command_discover(
             progress=progress,
             **naming.options(),
         )
-        curve = layer_curve(clip, chosen, analysed_layers(clip, layer_numbers), progress=progress)
+        curve = layer_curve(clip, chosen, analyzed_layers(clip, layer_numbers), progress=progress)
     if spans is not None:
         write_textspan(spans, {(head.layer, head.head): head.phrases for head in table.heads})
     return write_table(table, out, page, curve, *shown)
@@ -162,7 +162,7 @@ def command_assign(
 
     Args:
         spans: The text file: "Layer 8, Head 0" (counted from 0) above each head's phrases.
-        layers: Layers to analyse, counted from 1, so 9-12 is the file's 8 to 11. By default all.
+        layers: Layers to analyze, counted from 1, so 9-12 is the file's 8 to 11. By default all.
         model: The architecture that the phrases were found in; recorded in the table, which fits no other.
         pretrained: Its weights.
     """

@@ -31,7 +31,7 @@ def command(
 
     Args:
         bundle: Folder of the bundle, or its name on the hub.
-        index: Index of images for neighbours, built with this bundle or, of heads' features, on its backbone.
+        index: Index of images for neighbors, built with this bundle or, of heads' features, on its backbone.
         examples: Folder of images to try on the page; everyone who may use the page sees them.
         host: Address to listen on. Any but this machine's own needs a token.
         port: Port to listen on; 0 picks a free one.

@@ -31,7 +31,7 @@ class OutlierModel:
 
     Attributes:
         classes: Their numbers: those of at least two images.
-        means, centre, whitening, freedom: w, mu, W and d of `DearPlus`.
+        means, center, whitening, freedom: w, mu, W and d of `DearPlus`.
         left_out: The largest evidence of each training image, from what was fitted without it, sorted; evenly
             spaced quantiles of many.
         images: How many images these are of.
@@ -39,7 +39,7 @@ class OutlierModel:
 
     classes: Int[Tensor, "known"]
     means: Float[Tensor, "known embed"]
-    centre: Float[Tensor, "embed"]
+    center: Float[Tensor, "embed"]
     whitening: Float[Tensor, "embed embed"]
     freedom: Float[Tensor, ""]
     left_out: Float[Tensor, "quantile"]
@@ -66,7 +66,7 @@ class OutlierModel:
 
     def evidence(self, features: Float[Tensor, "batch embed"]) -> Float[Tensor, "batch known"]:
         """For each known class, of unit image features of the frozen backbone."""
-        whitened = (features.to(self.whitening) - self.centre) @ self.whitening
+        whitened = (features.to(self.whitening) - self.center) @ self.whitening
         typical = SPREAD / (1 + SPREAD) * whitened.square().sum(dim=1) - self.freedom * math.log1p(SPREAD)
         return whitened @ self.means.T - (self.means.square().sum(dim=1) + typical.unsqueeze(1)) / 2
 
@@ -80,8 +80,8 @@ class OutlierModel:
         they do not fit.
         """
         found = {name.removeprefix(KNOWN): tensor for name, tensor in tensors.items()}
-        known, embed = (len(found.get(name, torch.zeros(0)).flatten()) for name in ("classes", "centre"))
-        shapes = {"classes": [known], "means": [known, embed], "centre": [embed], "whitening": [embed, embed]}
+        known, embed = (len(found.get(name, torch.zeros(0)).flatten()) for name in ("classes", "center"))
+        shapes = {"classes": [known], "means": [known, embed], "center": [embed], "whitening": [embed, embed]}
         shapes |= {
             "freedom": [],
             "images": [],
@@ -138,7 +138,7 @@ class Refusal(nn.Module):
         rows = [row for row, name in enumerate(known_names) if name in classes]
         self.threshold, self.known = threshold, replace(known, means=known.means[rows])
         is_known = torch.tensor([name in known_names for name in classes])
-        self.register_buffer("is_known", is_known.to(known.centre.device))
+        self.register_buffer("is_known", is_known.to(known.center.device))
 
     def forward(
         self, frozen: Float[Tensor, "batch embed"], predicted: Int[Tensor, "batch"]
@@ -177,11 +177,11 @@ def fit_outlier_model(
     images = torch.tensor(len(largest), device=labels.device)
     if len(largest) > QUANTILES:
         largest = largest.quantile(torch.linspace(0, 1, QUANTILES).to(largest))
-    centre = fitted.means.mean(dim=0)
+    center = fitted.means.mean(dim=0)
     return OutlierModel(
         known.nonzero().flatten(),
-        ((fitted.means - centre) @ fitted.whitening).float(),
-        centre.float(),
+        ((fitted.means - center) @ fitted.whitening).float(),
+        center.float(),
         fitted.whitening.float(),
         fitted.freedom.float(),
         largest.float(),

@@ -22,7 +22,7 @@ An underscore before an axis means that it may differ between pictures.
 
 @runtime_checkable
 class Images(Protocol):
-    """Labelled images, loaded by index. `load` may return cached tensors: never modify them in place."""
+    """Labeled images, loaded by index. `load` may return cached tensors: never modify them in place."""
 
     @property
     def labels(self) -> Int[Tensor, "item"]:

@@ -99,7 +99,7 @@ class Pick:
     files: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON-serialisable dict."""
+        """A JSON-serializable dict."""
         return {**asdict(self), "indices": [*self.indices], "files": [*self.files]}
 
 
@@ -228,13 +228,13 @@ def leave_subsets(
     return images, indices
 
 
-class Unlabelled(Subset):
+class Unlabeled(Subset):
     """All items of a set of images without their labels: each is -1, which is no class."""
 
     def __init__(self, images: Images) -> None:
         super().__init__(images, torch.arange(len(images)))
         self.labels = torch.full_like(self.labels, -1)
-        self.identity = fingerprint(images.identity, "unlabelled")
+        self.identity = fingerprint(images.identity, "unlabeled")
 
 
 class ClassSubset(Subset):

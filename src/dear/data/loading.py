@@ -48,7 +48,7 @@ from dear.errors import DataError, list_names, plural, warn, without_surrogates
 from dear.reading.files import expanded, is_passed_over
 from dear.world.tasks import load_task, task_names
 
-UNLABELLED = "unlabelled"
+UNLABELED = "unlabeled"
 
 
 def load_dataset(
@@ -109,15 +109,15 @@ def load_images(name_or_path: str, settings: DataSettings | None = None) -> Data
     has_classes = not folder.is_dir() or subfolders(folder) or split_file(folder)
     if has_classes or name_or_path in task_names() or named_benchmark(name_or_path):
         return load_dataset(name_or_path, settings)
-    photos, name = load_unlabelled(image_files(folder), settings), folder.resolve().name
+    photos, name = load_unlabeled(image_files(folder), settings), folder.resolve().name
     return assemble(name, name, (), (), photos, None, Subset(photos, torch.empty(0, dtype=torch.int64)))
 
 
-def load_unlabelled(images: Sequence[Any], settings: DataSettings) -> Images:
+def load_unlabeled(images: Sequence[Any], settings: DataSettings) -> Images:
     """Images without labels: files, or objects of any form that `load_dataset` takes."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*single class")
-        return load_for_training(images, [UNLABELLED] * len(images), [UNLABELLED], settings).train
+        return load_for_training(images, [UNLABELED] * len(images), [UNLABELED], settings).train
 
 
 def read_listing(
@@ -324,7 +324,7 @@ def _find_tables(folder: Path, settings: DataSettings) -> tuple[dict[str, Path],
     tables = [file for file in files if lists(file, settings)]
     left_out = [file.name for file in files if table.lists_images(file, settings)]
     if not tables and settings.layout == "auto":
-        tables_by_split, unlabelled = dict[str, Path](), list[str]()
+        tables_by_split, unlabeled = dict[str, Path](), list[str]()
         for split, part in names_of_splits(folders, folder).items():
             inside = [file for file in _table_files(folder / part) if table.lists_files(file, settings)]
             if len(inside) == 1:
@@ -332,8 +332,8 @@ def _find_tables(folder: Path, settings: DataSettings) -> tuple[dict[str, Path],
             elif subfolders(folder / part):
                 return {}, left_out
             else:
-                unlabelled.append(f"{part}/")
-        return tables_by_split, left_out + unlabelled * bool(tables_by_split)
+                unlabeled.append(f"{part}/")
+        return tables_by_split, left_out + unlabeled * bool(tables_by_split)
     if not tables or (folders and settings.layout != "auto"):
         return {}, left_out
     left_out = [name for name in left_out if name not in {file.name for file in tables}]

@@ -133,9 +133,7 @@ def count_work(session: Session, run: Experiment) -> dict[str, int | None]:
     for learner, its in learners:
         takes_steps = method_class(learner.method).takes_steps and getattr(its.method, "tuned", True)
         if learner.declared.trains and takes_steps:
-            images, of = (
-                (train_images, classes) if learner.declared.unlabelled else (shots * trained, trained)
-            )
+            images, of = (train_images, classes) if learner.declared.unlabeled else (shots * trained, trained)
             steps += its.training.total_steps(images, of, its.training.epoch_steps(images))
     tested = [None if size is None else size[1] for size in sizes]
     return {"steps": steps, "test_images": None if None in tested else sum(filter(None, tested))}

@@ -1,4 +1,4 @@
-"""The logits of a method on labelled images, which all metrics are computed from, and the file of predictions
+"""The logits of a method on labeled images, which all metrics are computed from, and the file of predictions
 beside the record of a run.
 """
 
@@ -34,7 +34,7 @@ but at least ``FEWEST_LOGITS``.
 
 @dataclass(frozen=True)
 class Predictions:
-    """A method's logits on labelled images, on the CPU.
+    """A method's logits on labeled images, on the CPU.
 
     Attributes:
         classes: The candidate classes, in the order of the logits.

@@ -13,7 +13,7 @@ from torch import Tensor
 from dear.backbone.clip import Clip, fill
 from dear.backbone.names import HALF
 from dear.data.dataset import Dataset
-from dear.data.fewshot import ClassSubset, Pick, Unlabelled, draw_few
+from dear.data.fewshot import ClassSubset, Pick, Unlabeled, draw_few
 from dear.errors import DataError, SettingsError
 from dear.evaluation.environment import environment, peak, start_counting
 from dear.evaluation.metrics import JointScores, Scores, compute_scores, evaluate
@@ -43,7 +43,7 @@ class Trial:
         epochs: What was logged of each epoch.
         epoch_tested: The epoch in whose state it is; None if it takes no steps.
         teacher: The training of its teacher, which comes before its own; None without one.
-        unlabelled: What it learned from images without labels beside labelled ones.
+        unlabeled: What it learned from images without labels beside labeled ones.
         predictions: The predictions for all test images, by part of the results: base, or targets/NAME.
         train_seconds: Seconds spent on its training and its teacher's, also before an interruption, or by the
             run that made a training that it shares.
@@ -59,7 +59,7 @@ class Trial:
     epochs: list[dict[str, Any]] = field(default_factory=list, init=False)
     epoch_tested: int | None = field(default=None, init=False)
     teacher: "Trial | None" = field(default=None, init=False)
-    unlabelled: dict[str, Any] = field(default_factory=dict, init=False)
+    unlabeled: dict[str, Any] = field(default_factory=dict, init=False)
     predictions: dict[str, ImagePredictions] = field(default_factory=dict, init=False)
     train_seconds: float = field(default=0.0, init=False)
     test_seconds: float = field(default=0.0, init=False)
@@ -102,14 +102,14 @@ class Trial:
             self.progress(step)
 
         others = [label for label in range(len(dataset.classnames)) if label not in classes]
-        self._set_classes(dataset, [*classes, *(others if run.setup.declared.unlabelled else ())])
+        self._set_classes(dataset, [*classes, *(others if run.setup.declared.unlabeled else ())])
         if not run.setup.declared.trains:
             return
         self.pick, picked = draw_few(dataset, run.shots, run.seed, classes)
         if not self._load_shared():
             self.epochs = train(
                 self.method,
-                Unlabelled(dataset.train) if run.setup.declared.unlabelled else picked,
+                Unlabeled(dataset.train) if run.setup.declared.unlabeled else picked,
                 run.training,
                 seed=run.seed,
                 cache=self.session.cache,
@@ -246,7 +246,7 @@ def run_record(trial: Trial, results: Mapping[str, Any]) -> dict[str, Any]:
         "dataset": _dataset(run.source),
         "targets": [_dataset(dataset) | _templates(run, dataset) for dataset in run.targets],
         "weights": run.weights,
-        "transductive": run.setup.declared.unlabelled,
+        "transductive": run.setup.declared.unlabeled,
         "teacher": teacher and teacher_facts(teacher.run) | {"train": {"epochs": teacher.epochs}},
         "roles": None if roles is None else {"source": roles.source, "table": roles.to_json()},
         "seed": run.seed,

@@ -92,7 +92,7 @@ class Method(nn.Module):
         spares_known: Whether added names leave the scores of classes with images as they are: in bundles.
         cheap: Whether `fit` may choose it and leave images out of it: unless settings say otherwise,
             ``before_training`` does everything, in seconds once features are known, again if called again.
-        takes_unlabelled: Whether it can learn from images without labels beside its own (`add_unlabelled`).
+        takes_unlabeled: Whether it can learn from images without labels beside its own (`add_unlabeled`).
     """
 
     name: ClassVar[str]
@@ -114,7 +114,7 @@ class Method(nn.Module):
     counts_copies: ClassVar[bool] = True
     spares_known: bool = False
     cheap: ClassVar[bool] = False
-    takes_unlabelled: ClassVar[bool] = False
+    takes_unlabeled: ClassVar[bool] = False
 
     clip: Clip
     frozen_text: TextFeatures
@@ -336,11 +336,11 @@ class Method(nn.Module):
         """What a class by name alone costs and finds on left-out images, for bundles; nothing if unknown."""
         return {}
 
-    def add_unlabelled(self, images: TrainingImages, others: TrainingImages) -> dict[str, float]:
-        """Called after ``before_training`` on ``images`` if it ``takes_unlabelled``: learns from the test
-        views of ``others`` too if left-out images gain, and returns fields of `UnlabelledGain`.
+    def add_unlabeled(self, images: TrainingImages, others: TrainingImages) -> dict[str, float]:
+        """Called after ``before_training`` on ``images`` if it ``takes_unlabeled``: learns from the test
+        views of ``others`` too if left-out images gain, and returns fields of `UnlabeledGain`.
         """
-        raise NotImplementedError(f"{type(self).__name__} learns from labelled images alone")
+        raise NotImplementedError(f"{type(self).__name__} learns from labeled images alone")
 
     def batches(
         self, labels: Int[Tensor, "item"], size: int, draw: torch.Generator

@@ -133,9 +133,9 @@ class Declaration:
         without_roles: Whether it also runs without a role table, by a rule of its own, where none is known.
         open_vocabulary: Whether it can score classes that it was not trained on; False if no settings enable
             it: protocols with such classes then refuse it, and "all" does not include it there.
-        unlabelled: Whether it trains on the training images of all classes, without their labels, in place of
-            a few labelled ones of the training classes; protocols that cannot give it these refuse it.
-        teacher: Name of the method that trains its teacher on the few labelled images beforehand.
+        unlabeled: Whether it trains on the training images of all classes, without their labels, in place of
+            a few labeled ones of the training classes; protocols that cannot give it these refuse it.
+        teacher: Name of the method that trains its teacher on the few labeled images beforehand.
         module: The module of the implementation, for a method outside the package.
         image, text: What it needs of the image and the text tower with its default settings: frozen
             "features", "layers" that it changes, or "heads". None is for methods outside the package that
@@ -150,7 +150,7 @@ class Declaration:
     needs_roles: bool = False
     without_roles: bool = False
     open_vocabulary: bool = True
-    unlabelled: bool = False
+    unlabeled: bool = False
     teacher: str | None = None
     module: str | None = None
     image: Access | None = None

@@ -1,4 +1,4 @@
-"""A table of numbers, mostly percentages, with labelled rows and columns: for the console, as Markdown, LaTeX
+"""A table of numbers, mostly percentages, with labeled rows and columns: for the console, as Markdown, LaTeX
 and CSV. Light to import: pandas is loaded when a file is written.
 """
 

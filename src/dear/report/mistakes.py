@@ -28,7 +28,7 @@ SHADE = "#2F86D1"
 
 @dataclass(frozen=True)
 class Mistakes:
-    """What a classifier gets wrong on labelled images, or several runs on the same images.
+    """What a classifier gets wrong on labeled images, or several runs on the same images.
 
     Attributes:
         classes: The candidate classes.

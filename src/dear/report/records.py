@@ -24,7 +24,7 @@ AVERAGE = "Average"
 """Title of the row or column that is the mean of the data sets: no data set has it alone."""
 CHANCE = "chance"
 """Label of a row or column: the accuracy of guessing among the candidate classes."""
-UNLABELLED = "sees unlabelled images of all classes"
+UNLABELED = "sees unlabeled images of all classes"
 
 
 def protocol(record: Record) -> str:
@@ -33,12 +33,12 @@ def protocol(record: Record) -> str:
 
 
 def method_label(record: Record) -> str:
-    """The label of a column: the method, or "method (variant)"; a run that saw more images than the labelled
+    """The label of a column: the method, or "method (variant)"; a run that saw more images than the labeled
     ones says so there.
     """
     remarks = [
         str(record.get("variant") or ""),
-        UNLABELLED if record.get("transductive") else "",
+        UNLABELED if record.get("transductive") else "",
     ]
     remark, method = ", ".join(filter(None, remarks)), str(part_of(record, "method"))
     return f"{method} ({remark})" if remark else method

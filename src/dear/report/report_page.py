@@ -35,7 +35,7 @@ from dear.report.roles_page import head_role_map
 from dear.report.run_mistakes import RunMistakes, describe_tests, mistakes_by_part, mistakes_page
 from dear.roles.table import RoleTable
 
-PUBLISHED = "Numbers labelled published are the paper's; all others come from the run records."
+PUBLISHED = "Numbers labeled published are the paper's; all others come from the run records."
 TOY = (
     "The backbone is the tiny CLIP that comes with the package, a toy that knows drawings alone: none of "
     "these numbers holds for photographs."

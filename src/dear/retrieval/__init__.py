@@ -1,1 +1,1 @@
-"""Attribute-conditioned retrieval: features by attribute and their nearest neighbours."""
+"""Attribute-conditioned retrieval: features by attribute and their nearest neighbors."""

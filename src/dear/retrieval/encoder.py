@@ -12,7 +12,7 @@ A text t is compared with f_a within the subspace that the heads of H_a can writ
 the orthogonal projection onto it (`written_subspace`). f_a lies in it, so cos(f_a, t_a) = <f_a, t> / |P_a t|:
 images come in the order of <f_a, t>, on a scale that does not depend on how much of t lies outside.
 
-Source: Gandelsman et al., ICLR 2024, property-based image retrieval: neighbours by the sum. Centring, and the
+Source: Gandelsman et al., ICLR 2024, property-based image retrieval: neighbors by the sum. Centering, and the
 projection of texts, are ours.
 """
 

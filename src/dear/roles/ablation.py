@@ -33,7 +33,7 @@ cosine is below 0.01 then.
 SET_VALUES = 2**29
 """Of the embeddings and scores of a batch without each set of heads: 2 GiB."""
 LITTLE = 0.5
-"""Below this loss roles of the analysed heads will do little [ours]: the larger part of what distinguishes
+"""Below this loss roles of the analyzed heads will do little [ours]: the larger part of what distinguishes
 the embeddings of images then comes from elsewhere, where no mask of these heads reaches. Without the heads of
 its last third of layers the tiny CLIP loses 0.98; random weights, where every layer adds about the same, lose
 0.30 to 0.34 (docs/roles.md).
@@ -153,20 +153,20 @@ class LayerCurve:
         images: How many images were used.
         floor: Mean cosine of the embeddings with the mean embedding.
         layers: All layers of the tower, first to last.
-        analysed: All heads of the analysed layers ablated.
-        which: The analysed layers.
+        analyzed: All heads of the analyzed layers ablated.
+        which: The analyzed layers.
     """
 
     images: int
     floor: float
     layers: tuple[LayerAblation, ...]
-    analysed: Ablated
+    analyzed: Ablated
     which: tuple[int, ...]
 
     @property
     def carry_little(self) -> bool:
-        """True if the embedding hardly depends on the analysed heads."""
-        return self.analysed.lost < LITTLE
+        """True if the embedding hardly depends on the analyzed heads."""
+        return self.analyzed.lost < LITTLE
 
 
 def layers_in_words(layers: Sequence[int]) -> str:
@@ -182,19 +182,19 @@ def layers_in_words(layers: Sequence[int]) -> str:
 def layer_curve(
     clip: Clip,
     images: Images,
-    analysed: Sequence[int],
+    analyzed: Sequence[int],
     *,
     sample: int = SAMPLE,
     batch: int = 50,
     progress: Progress = silent,
 ) -> LayerCurve:
-    """Ablate the heads of each layer, of each layer and all later ones, and of the ``analysed`` layers.
+    """Ablate the heads of each layer, of each layer and all later ones, and of the ``analyzed`` layers.
 
     Takes one pass over ``sample`` of the images, evenly spread; means are taken over the same images, and
     contributions by the "exact" convention, whatever the roles were found with. Raises SettingsError for no
     images or no layers.
     """
-    if not len(images) or not analysed:
+    if not len(images) or not analyzed:
         raise SettingsError("the ablation by layer needs images and layers.")
     subset = Subset(images, evenly_spaced(len(images), sample))
     depth, done = clip.image.depth, 0
@@ -220,5 +220,5 @@ def layer_curve(
         LayerAblation(layer, ablated([layer]), ablated(range(layer, depth + 1)))
         for layer in range(1, depth + 1)
     ]
-    which = tuple(sorted(analysed))
+    which = tuple(sorted(analyzed))
     return LayerCurve(len(subset), floor, tuple(curve), ablated(which), which)

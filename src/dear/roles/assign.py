@@ -87,10 +87,10 @@ def role_of(
 ) -> Role:
     """The role of a head by its concept entropy and its dominant concept.
 
-    At or below the lower limit, a head is specialised: core if its concept is among the attributes,
+    At or below the lower limit, a head is specialized: core if its concept is among the attributes,
     generalization if it is in ``general``, else other-specialized. At or above the upper limit it is a
     generalization head, in between mixed. Without limits entropy plays no part: a head without a concept is
-    mixed, any other specialised.
+    mixed, any other specialized.
     """
     if limits is not None and entropy > limits[0]:
         return "generalization" if entropy >= limits[1] else "mixed"
@@ -139,7 +139,7 @@ def core_attributes(
 
     Each step takes the concept with the largest product of frequency (mean share over heads) and distance
     (one minus the highest cosine with those already chosen); the first ones among ``owners``, the dominant
-    concepts of specialised heads, so that an attribute has heads if enough concepts do. Concepts in
+    concepts of specialized heads, so that an attribute has heads if enough concepts do. Concepts in
     ``general`` are excluded. The paper gives the two criteria but no formula [ours]. Raises SettingsError for
     fewer than k concepts.
     """
@@ -187,13 +187,13 @@ def build_table(
     clusters = find_clusters(texts, embed_phrases(texts), embed_phrases(pool.phrases), pool.concepts, s)
     concept = _nearest(texts, clusters)
     by_head = head_concepts({h: [concept[text] for text in phrases] for h, phrases in heads.items()})
-    centres = _concept_centres(clusters)
+    centers = _concept_centers(clusters)
     low, high = thresholds([concepts.entropy for concepts in by_head.values()], s.quantile)
     owners = {c.concept for c in by_head.values() if s.rule == "concept" or c.entropy <= low}
     if s.entropy_over == "attributes":
-        owners = set()  # the entropies that tell specialised heads follow from the attributes
-    by_k = _dbcv_by_k(clusters, by_head, centres, s, owners)
-    attributes = s.attributes or core_attributes(by_head, centres, s.k or _best_k(by_k), s.general, owners)
+        owners = set()  # the entropies that tell specialized heads follow from the attributes
+    by_k = _dbcv_by_k(clusters, by_head, centers, s, owners)
+    attributes = s.attributes or core_attributes(by_head, centers, s.k or _best_k(by_k), s.general, owners)
     if s.entropy_over == "attributes":
         nearest = _nearest(texts, clusters, attributes)
         own = head_concepts({h: [nearest[text] for text in phrases] for h, phrases in heads.items()})
@@ -227,7 +227,7 @@ def build_table(
 def _nearest(
     texts: Sequence[str], clusters: Clusters, concepts: Collection[str] | None = None
 ) -> dict[str, str]:
-    """The concept of the cluster with the nearest centre to each of the heads' phrases; with ``concepts``
+    """The concept of the cluster with the nearest center to each of the heads' phrases; with ``concepts``
     only their clusters count (equation 2). By default cosines are those of the discriminants [ours].
     """
     names = clusters.names
@@ -238,7 +238,7 @@ def _nearest(
             f"{', '.join(names)}. Give others with --settings.attributes, or "
             "--settings.entropy-over concepts."
         )
-    similarity = torch.from_numpy(clusters.reduced[: len(texts)]) @ clusters.centres[kept].T
+    similarity = torch.from_numpy(clusters.reduced[: len(texts)]) @ clusters.centers[kept].T
     numbers = similarity.argmax(dim=1).tolist()
     return {text: names[kept[number]] for text, number in zip(texts, numbers, strict=True)}
 
@@ -267,7 +267,7 @@ def require_concepts(pool: Pool, settings: RoleSettings) -> None:
             )
 
 
-def _concept_centres(clusters: Clusters) -> dict[str, torch.Tensor]:
+def _concept_centers(clusters: Clusters) -> dict[str, torch.Tensor]:
     """One unit centroid per concept; several clusters are averaged by size."""
     sizes = torch.tensor(clusters.sizes, dtype=torch.float64)
     return {
@@ -284,7 +284,7 @@ def _concept_centres(clusters: Clusters) -> dict[str, torch.Tensor]:
 def _dbcv_by_k(
     clusters: Clusters,
     heads: Mapping[Head, HeadConcepts],
-    centres: Mapping[str, torch.Tensor],
+    centers: Mapping[str, torch.Tensor],
     s: RoleSettings,
     owners: set[str],
 ) -> dict[str, float]:
@@ -294,7 +294,7 @@ def _dbcv_by_k(
     for k in K_RANGE:
         if k > len(available):
             break
-        core = core_attributes(heads, centres, k, s.general, owners)
+        core = core_attributes(heads, centers, k, s.general, owners)
         rows = np.isin(clusters.labels, [i for i, name in enumerate(clusters.names) if name in core])
         by_k[str(k)] = round(validity(clusters.reduced[rows], clusters.labels[rows]), 4)
     return by_k

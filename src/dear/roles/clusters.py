@@ -3,7 +3,7 @@
 The paper clusters the sentence embeddings of the heads' phrases. By default [ours] the phrases are clustered
 together with those of a pool with known concepts, in the space that separates these concepts best (linear
 discriminants); `RoleSettings.space` and ``clustered`` give the paper's way. The pool's concepts name the
-clusters [ours]. A phrase belongs to the cluster with the nearest centre by cosine in the same space.
+clusters [ours]. A phrase belongs to the cluster with the nearest center by cosine in the same space.
 """
 
 import math
@@ -34,10 +34,10 @@ class Clusters:
 
     Attributes:
         names: The concept of each cluster; two clusters may share one.
-        centres: Mean of each cluster's members in the clustered space, of unit length.
+        centers: Mean of each cluster's members in the clustered space, of unit length.
         centroids: Mean sentence embedding of each cluster's members, of unit length.
         sizes: Members of each cluster among all phrases that were clustered.
-        exemplars: For each cluster, the phrases of the heads nearest to its centre.
+        exemplars: For each cluster, the phrases of the heads nearest to its center.
         dbcv: Density-based clustering validation of the chosen setting (Moulavi et al., 2014), -1 to 1.
         tried: Each setting tried: min_size, selection, clusters, left out (share), dbcv.
         reduced: The heads' phrases, then the pool's, in the clustered space.
@@ -46,7 +46,7 @@ class Clusters:
     """
 
     names: tuple[str, ...]
-    centres: Float[Tensor, "cluster dim"]
+    centers: Float[Tensor, "cluster dim"]
     centroids: Float[Tensor, "cluster width"]
     sizes: tuple[int, ...]
     exemplars: tuple[tuple[str, ...], ...]
@@ -59,7 +59,7 @@ class Clusters:
 def discriminants(
     embeddings: Float[Tensor, "phrase width"], concepts: Int[Tensor, "phrase"], count: int, shrinkage: float
 ) -> tuple[Float[Tensor, "width"], Float[Tensor, "width dim"]]:
-    """Centre and directions (one fewer than concepts) that best separate the concepts (Fisher, 1936).
+    """Center and directions (one fewer than concepts) that best separate the concepts (Fisher, 1936).
 
     Each concept has the same weight, whatever its number of phrases. ``shrinkage`` shrinks the within-concept
     covariance towards a sphere of the same trace, of trace ``width`` if there is no variance. Raises
@@ -80,11 +80,11 @@ def discriminants(
             "the phrases of the concepts vary in too few directions for so small a shrinkage: give a larger "
             "--settings.shrinkage."
         )
-    centre = means.mean(dim=0)
+    center = means.mean(dim=0)
     # In coordinates whose within-concept covariance is the identity, these are the principal directions.
-    white = torch.linalg.solve_triangular(factor, (means - centre).T, upper=False)
+    white = torch.linalg.solve_triangular(factor, (means - center).T, upper=False)
     left, _, _ = torch.linalg.svd(white, full_matrices=False)
-    return centre, torch.linalg.solve_triangular(factor.T, left[:, : count - 1], upper=True)
+    return center, torch.linalg.solve_triangular(factor.T, left[:, : count - 1], upper=True)
 
 
 def find_clusters(
@@ -109,18 +109,18 @@ def find_clusters(
     numbers = torch.tensor([distinct.index(concept) for concept in concepts])
     rows = embeddings.double().numpy()
     if settings.space == "discriminants":
-        centre, directions = discriminants(pool, numbers, len(distinct), settings.shrinkage)
-        rows = normalize((embeddings.double() - centre) @ directions, dim=1).numpy()
+        center, directions = discriminants(pool, numbers, len(distinct), settings.shrinkage)
+        rows = normalize((embeddings.double() - center) @ directions, dim=1).numpy()
     points = torch.from_numpy(rows)
     prototypes = normalize(_means(points[len(texts) :], numbers, len(distinct)), dim=1)
     best, dbcv, tried = _best_clustering(
         rows if settings.clustered == "with-pool" else rows[: len(texts)], settings
     )
     labels = torch.from_numpy(np.pad(best, (0, len(rows) - len(best)), constant_values=-1))
-    centres = normalize(_means(points, labels, int(labels.max()) + 1), dim=1)
-    names = tuple(distinct[int(i)] for i in (centres @ prototypes.T).argmax(dim=1))
-    count, of_heads = len(centres), labels[: len(texts)]
-    similarity = points[: len(texts)] @ centres.T
+    centers = normalize(_means(points, labels, int(labels.max()) + 1), dim=1)
+    names = tuple(distinct[int(i)] for i in (centers @ prototypes.T).argmax(dim=1))
+    count, of_heads = len(centers), labels[: len(texts)]
+    similarity = points[: len(texts)] @ centers.T
     exemplars = []
     for cluster in range(count):
         members = torch.where(of_heads == cluster)[0]
@@ -128,7 +128,7 @@ def find_clusters(
         exemplars.append(tuple(texts[int(i)] for i in members[order]))
     return Clusters(
         names=names,
-        centres=centres,
+        centers=centers,
         centroids=normalize(_means(embeddings.double(), labels, count), dim=1),
         sizes=tuple(int((labels == cluster).sum()) for cluster in range(count)),
         exemplars=tuple(exemplars),

@@ -10,7 +10,7 @@ from dear.roles.table import RoleTable
 
 @dataclass(frozen=True)
 class Agreement:
-    """How often two labellings of the same heads agree.
+    """How often two labelings of the same heads agree.
 
     Attributes:
         heads: Number of heads that both label.
@@ -65,7 +65,7 @@ class Comparison:
 
 
 def agreement(first: Sequence[str], second: Sequence[str]) -> Agreement:
-    """Agreement of two labellings, item by item.
+    """Agreement of two labelings, item by item.
 
     Source: kappa = (p_o - p_e) / (1 - p_e), p_e from the two margins (Cohen, 1960).
     """

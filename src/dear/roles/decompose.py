@@ -35,7 +35,7 @@ class Decomposition:
     """Contributions of the heads of some layers over an image set.
 
     Attributes:
-        layers: The analysed layers, counted from 1.
+        layers: The analyzed layers, counted from 1.
         moments: Moments of each head's contribution, heads as (layer, head).
         bases: Orthonormal columns that span all that a head can contribute, in float64 on the CPU.
         coordinates: Each image's contributions in these bases; None, as the bases, if not requested.
@@ -65,7 +65,7 @@ def contribution_bases(
     return torch.stack([torch.linalg.qr(rows.transpose(1, 2)).Q for rows in written])
 
 
-def analysed_layers(clip: Clip, layers: Sequence[int] | None = None) -> tuple[int, ...]:
+def analyzed_layers(clip: Clip, layers: Sequence[int] | None = None) -> tuple[int, ...]:
     """``layers``, by default the last third of the vision tower. Raises SettingsError for invalid layers."""
     depth = clip.image.depth
     if layers is None:
@@ -140,7 +140,7 @@ def evenly_spaced(items: int, count: int) -> Int[Tensor, "item"]:
 
 
 def batches(clip: Clip, images: Images, batch: int) -> Iterator[Float[Tensor, "batch 3 height width"]]:
-    """Batches of at most ``batch`` normalised test views of the images, in order; fewer where the
+    """Batches of at most ``batch`` normalized test views of the images, in order; fewer where the
     contributions of all heads would take more than 1 GiB.
     """
     tower = clip.image

@@ -20,7 +20,7 @@ from dear.errors import DataError, plural, warn
 from dear.progress import Progress, silent
 from dear.roles.ablation import layer_curve
 from dear.roles.assign import build_table, require_concepts
-from dear.roles.decompose import Decomposition, analysed_layers, decompose, evenly_spaced, head_rank
+from dear.roles.decompose import Decomposition, analyzed_layers, decompose, evenly_spaced, head_rank
 from dear.roles.phrases import GENERAL, WORLD, Pool, general_pool, load_pool
 from dear.roles.settings import RoleSettings
 from dear.roles.table import RoleTable
@@ -67,7 +67,7 @@ def discover(
     contributions. ``inspect`` is called with the decomposition and the span. Deterministic. Raises the errors
     of its steps.
     """
-    analysed, settings = analysed_layers(clip, layers), settings or RoleSettings()
+    analyzed, settings = analyzed_layers(clip, layers), settings or RoleSettings()
     convention = settings.convention
     rank, width = head_rank(clip, rank, convention), clip.image.width // clip.image.heads
     enough_images(len(images), rank)
@@ -77,7 +77,7 @@ def discover(
     decomposition = decompose(
         clip,
         images,
-        analysed,
+        analyzed,
         convention=convention,
         keep=keep,
         coordinates=inspect is not None,
@@ -88,7 +88,7 @@ def discover(
     span = textspan(decomposition.moments, embed_text(clip, pool.phrases), rank=rank, top=top)
     heads = {
         (layer, head): tuple(pool.phrases[number] for number in numbers)
-        for layer, of_layer in zip(analysed, span.phrases.tolist(), strict=True)
+        for layer, of_layer in zip(analyzed, span.phrases.tolist(), strict=True)
         for head, numbers in enumerate(of_layer)
     }
     progress("phrases", 1, 1)
@@ -105,7 +105,7 @@ def discover(
             "images": len(images),
             "images_identity": images.identity,
             "phrases_from": pool.name,
-            "layers": list(analysed),
+            "layers": list(analyzed),
             "rank": rank,
             **(facts or {}),
         },
@@ -131,7 +131,7 @@ def discover_at_hand(clip: Clip, dataset: Dataset, progress: Progress = silent) 
     images = Subset(dataset.train, evenly_spaced(len(dataset.train), MAX_IMAGES))
     pool = load_pool(WORLD if clip.identity.model == TINY else GENERAL)
     table = discover(clip, images, pool, facts={"data": dataset.name}, progress=progress)
-    lines = doubts(table, layer_curve(clip, images, analysed_layers(clip), progress=progress))
+    lines = doubts(table, layer_curve(clip, images, analyzed_layers(clip), progress=progress))
     if len(images) < FEW_IMAGES:
         lines.insert(
             0, f"{plural(len(images), 'image')} may be too few to find roles from (below {FEW_IMAGES})."

@@ -22,7 +22,7 @@ def packaged_tables() -> list[tuple[str, RoleTable]]:
 
 def known_by_name(weights: Identity) -> str:
     """A clause on a table for weights of this architecture that have no published hash, which says how a file
-    of them is recognised; "" if there is none.
+    of them is recognized; "" if there is none.
     """
     unhashed = [table.weights for _, table in packaged_tables() if not table.weights.sha256]
     name = next((identity.pretrained for identity in unhashed if identity.model == weights.model), None)

@@ -4,7 +4,7 @@ An image's score in a head is the projection of the head's contribution to its e
 contribution over the images, onto the direction of the head's first TEXTSPAN phrase.
 
 Source: Gandelsman et al., ICLR 2024, the figure of the top images for a head's first description; their score
-is not centred, which gives the same order.
+is not centered, which gives the same order.
 """
 
 from collections.abc import Callable
@@ -31,7 +31,7 @@ FLAT = 1e-6
 
 @dataclass(frozen=True)
 class RankedImage:
-    """An image of a head: its number in the analysed set and its score in standard deviations."""
+    """An image of a head: its number in the analyzed set and its score in standard deviations."""
 
     image: int
     score: float
@@ -52,7 +52,7 @@ class HeadGallery:
     Attributes:
         considered: How many images the heads' images were chosen from.
         heads: By (layer, head); a head whose contributions do not vary has no images.
-        thumbnails: The centre square of each image that occurs, as the model sees it, 8-bit RGB.
+        thumbnails: The center square of each image that occurs, as the model sees it, 8-bit RGB.
         names: The file or the class of each.
     """
 

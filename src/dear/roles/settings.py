@@ -27,11 +27,11 @@ class RoleSettings:
             dominant concept alone, as its table of roles follows from its concepts: core attributes are core,
             style is generalization, any other concept is other-specialized. On ViT-B/16 quantile gives 18 of
             48 heads their role in that table, concept 35, and "always core" 28 (docs/roles.md).
-        quantile: The paper's q: the bottom q of heads by concept entropy are specialised, the top q general.
+        quantile: The paper's q: the bottom q of heads by concept entropy are specialized, the top q general.
         k: Number of core attributes, which are chosen automatically; 0 for the K from 3 to 7 of highest DBCV.
         attributes: Core attributes by name instead, such as color,shape,texture,object,location.
-        general: Concepts whose specialised heads are generalization heads (the paper: style, composition).
-        space: Space of the clusters and their centres: the linear discriminants of the pool's concepts
+        general: Concepts whose specialized heads are generalization heads (the paper: style, composition).
+        space: Space of the clusters and their centers: the linear discriminants of the pool's concepts
             [ours], or the sentence embeddings as they are, as in the paper.
         clustered: Phrases that are clustered: the heads' phrases with the pool's [ours], or the heads' alone,
             as in the paper. Clusters are named after the nearest concept of the pool in both.

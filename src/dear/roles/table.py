@@ -1,4 +1,4 @@
-"""The role table: the role of each analysed head, tied to the weights it was computed from."""
+"""The role table: the role of each analyzed head, tied to the weights it was computed from."""
 
 import json
 from collections import Counter
@@ -56,7 +56,7 @@ class HeadRole:
 
 @dataclass(frozen=True)
 class RoleTable:
-    """Roles of all heads of the analysed layers of one set of weights.
+    """Roles of all heads of the analyzed layers of one set of weights.
 
     Attributes:
         source: How the roles were found ("ground-truth factors", "published", "shuffled ...").

@@ -67,8 +67,8 @@ def textspan(moments: Moments, text: Float[Tensor, "phrase embed"], *, rank: int
     """The ``top`` phrases that span each head, in greedy order. Heads may have any number of axes.
 
     For each head: project the text onto the row space of the top-``rank`` right singular vectors of the
-    contributions C, centre C, then repeat: take the phrase onto which C's projection has the largest standard
-    deviation (the phrase is not normalised; ties: the first) and remove its direction from C and from the
+    contributions C, center C, then repeat: take the phrase onto which C's projection has the largest standard
+    deviation (the phrase is not normalized; ties: the first) and remove its direction from C and from the
     text. Singular values below 1e-6 of the largest do not count towards the rank [ours]: their directions are
     rounding errors. Raises DataError for fewer images than the rank, SettingsError for more phrases than the
     rank or the pool allows.

@@ -70,7 +70,7 @@ def doubts(table: RoleTable, curve: LayerCurve | None = None) -> list[str]:
     """What to know of a discovery: the warning that its heads carry little of the embedding, then `notes`."""
     lines = notes(table)
     if curve and curve.carry_little:
-        lost = f"{100 * curve.analysed.lost:.0f}% of it is lost (below {100 * LITTLE:.0f}%)"
+        lost = f"{100 * curve.analyzed.lost:.0f}% of it is lost (below {100 * LITTLE:.0f}%)"
         lines.insert(
             0,
             "Roles will do little, for the analyzed heads carry little of the embedding: with those of "

@@ -13,7 +13,7 @@ from dear.roles.assign import concept_entropy, role_of, thresholds
 from dear.roles.table import Head, HeadRole, Role, RoleTable
 
 STYLE = "style"
-"""The concept whose specialised heads the paper counts as Generalization heads."""
+"""The concept whose specialized heads the paper counts as Generalization heads."""
 
 
 def with_quantile(table: RoleTable, percent: float) -> RoleTable:
@@ -106,13 +106,13 @@ def with_attributes(table: RoleTable, count: int) -> RoleTable:
         attributes = (*table.attributes, *added[:missing])
     general = _general_concepts(table)
     heads = tuple(
-        _specialised(head, attributes, general) if head.role in ("core", "other-specialized") else head
+        _specialized(head, attributes, general) if head.role in ("core", "other-specialized") else head
         for head in table.heads
     )
     return replace(table, source=f"{table.source}, K = {count}", attributes=attributes, heads=heads)
 
 
-def _specialised(head: HeadRole, attributes: tuple[str, ...], general: Collection[str]) -> HeadRole:
+def _specialized(head: HeadRole, attributes: tuple[str, ...], general: Collection[str]) -> HeadRole:
     """The role of a specialized head by its concept (of a core head without one: its attribute)."""
     concept = head.concept if head.concept is not None else head.attribute
     attribute = head.attribute if head.role == "core" else concept

@@ -152,8 +152,8 @@ def create_app(
 
         return {"results": await asyncio.gather(*map(answer, sent.images))}
 
-    @app.post("/api/neighbours", openapi_extra=describe_body(IMAGE))
-    async def neighbours(
+    @app.post("/api/neighbors", openapi_extra=describe_body(IMAGE))
+    async def neighbors(
         sent: Sent,
         by: str = "class",
         weights: str | None = None,
@@ -163,14 +163,14 @@ def create_app(
         """The nearest images of the index for a mixture of features; thumbnails are base64 PNG, or null for a
         file that can no longer be shown.
         """
-        hits = await service.neighbours(sent.image, split_words(by) or [], split_numbers(weights), count)
+        hits = await service.neighbors(sent.image, split_words(by) or [], split_numbers(weights), count)
         pictures = await asyncio.gather(*map(service.thumbnail, hits)) if thumbnails else [None] * len(hits)
         rows = []
         for hit, picture in zip(hits, pictures, strict=True):
             names = {"path": without_surrogates(hit.path), "copies": [*map(without_surrogates, hit.copies)]}
             shown = {"thumbnail": base64.b64encode(picture).decode() if picture else None}
             rows.append(asdict(hit) | names | (shown if thumbnails else {}))
-        return {"neighbours": rows}
+        return {"neighbors": rows}
 
     @app.post("/api/attention", openapi_extra=describe_body(IMAGE), response_class=Response)
     async def attention(

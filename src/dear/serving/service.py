@@ -148,7 +148,7 @@ class Service:
         [(best, none_of_these)] = await run_in(self._model, self.predictor.rank, image, vocabulary, top)
         return {"top": [asdict(candidate) for candidate in best], "none_of_these": none_of_these}
 
-    async def neighbours(
+    async def neighbors(
         self, data: bytes, by: Sequence[str], weights: Sequence[float] | None, count: int
     ) -> list[Hit]:
         """The nearest images of the index. Raises Refused: as `decode`, 404 without an index, 503 if it

@@ -59,12 +59,12 @@ def _pixels(coordinates: list[float]) -> list[float]:
 
 
 def signed_distance(mask: Bool[Tensor, "fine fine"]) -> Float[Tensor, "row column"]:
-    """Distance to the edge of a mask at the centre of each 5 x 5 cell, negative inside, in half boxes."""
+    """Distance to the edge of a mask at the center of each 5 x 5 cell, negative inside, in half boxes."""
     edge = torch.zeros_like(mask)
     edge[:, 1:] |= mask[:, 1:] ^ mask[:, :-1]
     edge[1:] |= mask[1:] ^ mask[:-1]
-    centres = torch.arange(GRID, dtype=torch.float64) * _FINE + (_FINE - 1) / 2
-    points = torch.cartesian_prod(centres, centres)
+    centers = torch.arange(GRID, dtype=torch.float64) * _FINE + (_FINE - 1) / 2
+    points = torch.cartesian_prod(centers, centers)
     distance = torch.cdist(points, edge.nonzero().to(torch.float64)).amin(dim=1).reshape(GRID, GRID)
     inside = mask[_FINE // 2 :: _FINE, _FINE // 2 :: _FINE]
     return (torch.where(inside, -distance, distance) * (2 * EXTENT / (GRID * _FINE))).to(torch.float32)
@@ -83,12 +83,12 @@ def atlas(kind: str, device: torch.device) -> Float[Tensor, "texel"]:
 def local_frame(
     x: Float[Tensor, "height width"],
     y: Float[Tensor, "height width"],
-    centre: Float[Tensor, "batch 2"],
+    center: Float[Tensor, "batch 2"],
     turn: Float[Tensor, "batch"],
 ) -> tuple[Float[Tensor, "batch height width"], Float[Tensor, "batch height width"]]:
-    """Pixel positions relative to a centre, rotated back; lengths stay fractions of the picture."""
+    """Pixel positions relative to a center, rotated back; lengths stay fractions of the picture."""
     sine, cosine = wave(turn)[:, None, None], wave(turn + 0.25)[:, None, None]
-    across, down = x - centre[:, 0, None, None], y - centre[:, 1, None, None]
+    across, down = x - center[:, 0, None, None], y - center[:, 1, None, None]
     return cosine * across + sine * down, cosine * down - sine * across
 
 

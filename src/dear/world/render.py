@@ -42,8 +42,8 @@ def render(
 
 def _chunk(scene: Scene, size: int) -> UInt8[Tensor, "batch 3 size size"]:
     device = scene.factors.device
-    centres = (torch.arange(size, device=device) + 0.5) * (1 / size)
-    x, y = centres[None, :].expand(size, size), centres[:, None].expand(size, size)
+    centers = (torch.arange(size, device=device) + 0.5) * (1 / size)
+    x, y = centers[None, :].expand(size, size), centers[:, None].expand(size, size)
     picture = background(scene.value("place"), scene.backdrop, scene.layout, x, y)
     picture = _with_plate(picture, scene, x, y)
     picture = _with_copies(picture, scene, x, y)
@@ -69,7 +69,7 @@ def _mix(below: Picture, above: Picture | Float[Tensor, "batch 3 1 1"], share: P
 
 
 def _cover(signed: Plane) -> Plane:
-    """The fraction of each pixel inside an outline, from the signed distance of its centre."""
+    """The fraction of each pixel inside an outline, from the signed distance of its center."""
     return (0.5 - signed * signed.shape[-1]).clamp(0, 1)
 
 
@@ -85,7 +85,7 @@ def _plate_colors(scene: Scene) -> tuple[Float[Tensor, "batch 3 1 1"], Float[Ten
 
 def _with_plate(picture: Picture, scene: Scene, x: Tensor, y: Tensor) -> Picture:
     """Add the textured plate with a thin edge, and on it the icon with a rim."""
-    across, down = local_frame(x, y, scene.plate_centre, scene.plate_turn)
+    across, down = local_frame(x, y, scene.plate_center, scene.plate_turn)
     first, second = _plate_colors(scene)
     outline = distance("shape", scene.value("shape"), across, down, scene.plate_size)
     period = (1 / scene.period)[:, None, None]
@@ -97,7 +97,7 @@ def _with_plate(picture: Picture, scene: Scene, x: Tensor, y: Tensor) -> Picture
     edge = 0.12 + (1 - light) * 0.76
     picture = _mix(picture, edge.expand(-1, 3, -1, -1), _cover(outline - 0.016))
     picture = _mix(picture, _mix(first.expand_as(picture), second, share), _cover(outline))
-    across, down = local_frame(x, y, scene.icon_centre, scene.icon_turn)
+    across, down = local_frame(x, y, scene.icon_center, scene.icon_turn)
     icon = distance("object", scene.value("object"), across, down, scene.icon_size)
     ink = 0.98 - light * 0.95
     picture = _mix(picture, (1 - ink).expand(-1, 3, -1, -1), _cover(icon - 0.024))
@@ -115,8 +115,8 @@ def _with_copies(picture: Picture, scene: Scene, x: Tensor, y: Tensor) -> Pictur
         if not len(rows):
             break
         few = scene[rows]
-        centre = _corner(few.corner + copy, picture.device)
-        across, down = local_frame(x, y, centre, few.plate_turn)
+        center = _corner(few.corner + copy, picture.device)
+        across, down = local_frame(x, y, center, few.plate_turn)
         outline = distance("shape", few.value("shape"), across, down, few.plate_size * 0.24)
         color = (_colors("rgb", picture.device)[few.value("color")] + few.tint).clamp(0, 1)[:, :, None, None]
         light = _light_colors(picture.device)[few.value("color")].to(torch.float32)[:, None, None, None]
@@ -138,9 +138,9 @@ def _with_glyph(picture: Picture, scene: Scene, x: Tensor, y: Tensor) -> Picture
     rows = (scene.glyph >= 0).nonzero()[:, 0]
     if not len(rows):
         return picture
-    centre = _corner(scene.corner[rows], picture.device)
-    column = torch.floor((x - centre[:, 0, None, None]) * (1 / _CELL) + 3.5)
-    row = torch.floor((y - centre[:, 1, None, None]) * (1 / _CELL) + 4.5)
+    center = _corner(scene.corner[rows], picture.device)
+    column = torch.floor((x - center[:, 0, None, None]) * (1 / _CELL) + 3.5)
+    row = torch.floor((y - center[:, 1, None, None]) * (1 / _CELL) + 4.5)
     inside = (column >= 0) & (column < 7) & (row >= 0) & (row < 9)
     cell = row.clamp(0, 8) * 7 + column.clamp(0, 6)
     ink = _font(picture.device)[scene.glyph[rows][:, None, None] * 63 + cell.to(torch.int64)]
@@ -196,30 +196,30 @@ def blurred(picture: Picture) -> Picture:
 
 
 def luminance(picture: Picture) -> Float[Tensor, "batch height width"]:
-    """Grey level of a picture (Rec. 601 weights)."""
+    """Gray level of a picture (Rec. 601 weights)."""
     return picture[:, 0] * 0.299 + picture[:, 1] * 0.587 + picture[:, 2] * 0.114
 
 
 def sketched(picture: Picture) -> Picture:
     """Dark pencil lines on light paper where the luminance changes; no color."""
-    grey = luminance(picture)[:, None]
-    across = _shifted(grey, 0, 1) - _shifted(grey, 0, -1)
-    down = _shifted(grey, 1, 0) - _shifted(grey, -1, 0)
+    gray = luminance(picture)[:, None]
+    across = _shifted(gray, 0, 1) - _shifted(gray, 0, -1)
+    down = _shifted(gray, 1, 0) - _shifted(gray, -1, 0)
     edge = torch.sqrt(across * across + down * down)
     return (0.96 - edge * 1.6).clamp(0.05, 1).expand(-1, 3, -1, -1)
 
 
 def in_blocks(picture: Picture, block: int) -> Picture:
-    """Blocks `block` pixels wide at a picture width of 48, each with the color of its (softened) centre."""
+    """Blocks `block` pixels wide at a picture width of 48, each with the color of its (softened) center."""
     size = picture.shape[-1]
     side = max(1, block * size // 48)
     pixel = torch.arange(size, device=picture.device)
-    centre = (torch.div(pixel, side, rounding_mode="floor") * side + side // 2).clamp(max=size - 1)
-    return blurred(picture)[:, :, centre][:, :, :, centre]
+    center = (torch.div(pixel, side, rounding_mode="floor") * side + side // 2).clamp(max=size - 1)
+    return blurred(picture)[:, :, center][:, :, :, center]
 
 
 def barred(picture: Picture, cover: Float[Tensor, "batch"], phase: Float[Tensor, "batch"]) -> Picture:
-    """Slanted grey bars, five across the picture, that cover the given fraction of it."""
+    """Slanted gray bars, five across the picture, that cover the given fraction of it."""
     height, width = picture.shape[-2:]
     x = torch.arange(width, device=picture.device)[None, :] * (1 / width)
     y = torch.arange(height, device=picture.device)[:, None] * (1 / height)
@@ -254,7 +254,7 @@ def rounded(
     noise: Float[Tensor, "batch"],
     grain: Int[Tensor, "batch"],
 ) -> UInt8[Tensor, "batch 3 height width"]:
-    """Contrast about mid grey, noise (standard deviation, white is 1), then floor(255 x + 0.5)."""
+    """Contrast about mid gray, noise (standard deviation, white is 1), then floor(255 x + 0.5)."""
     pixel = torch.arange(picture[0].numel(), device=picture.device).reshape(picture.shape[1:])
     index = (grain[:, None, None, None] + pixel) & (_GRAINS - 1)
     picture = (picture - 0.5) * contrast[:, None, None, None] + 0.5

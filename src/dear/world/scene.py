@@ -29,10 +29,10 @@ class Scene:
 
     factors: Int[Tensor, "batch factor"]
     style: Int[Tensor, "batch"]
-    plate_centre: Float[Tensor, "batch 2"]
+    plate_center: Float[Tensor, "batch 2"]
     plate_size: Float[Tensor, "batch"]
     plate_turn: Float[Tensor, "batch"]
-    icon_centre: Float[Tensor, "batch 2"]
+    icon_center: Float[Tensor, "batch 2"]
     icon_size: Float[Tensor, "batch"]
     icon_turn: Float[Tensor, "batch"]
     period: Float[Tensor, "batch"]
@@ -120,7 +120,7 @@ def draw_scenes(seed: int, index: Int[Tensor, "batch"], *, combinations: Combina
     """The scenes of the given indices: a (seed, index) gives the same scene in any batch, on any device."""
     stream = Stream(seed, index)
     uniform = stream.uniform
-    plate_centre = stream.uniforms("plate centre", 2) * 0.06 + 0.47
+    plate_center = stream.uniforms("plate centre", 2) * 0.06 + 0.47
     plate_size = uniform("plate size", 0.77, 0.95)
     shares = torch.tensor([row["share"] for row in packaged_json("factors")["style"]], device=index.device)
     style = torch.searchsorted(shares.cumsum(0), uniform("style")).clamp(max=len(STYLES) - 1)
@@ -130,10 +130,10 @@ def draw_scenes(seed: int, index: Int[Tensor, "batch"], *, combinations: Combina
     return Scene(
         factors=draw_factors(stream, combinations),
         style=style,
-        plate_centre=plate_centre,
+        plate_center=plate_center,
         plate_size=plate_size,
         plate_turn=uniform("plate turn", -20 / 360, 20 / 360),
-        icon_centre=plate_centre + (stream.uniforms("icon centre", 2) * 0.06 - 0.03),
+        icon_center=plate_center + (stream.uniforms("icon centre", 2) * 0.06 - 0.03),
         icon_size=uniform("icon size", 0.46, 0.55),
         icon_turn=uniform("icon turn", -15 / 360, 15 / 360),
         period=uniform("period", 0.145, 0.185),

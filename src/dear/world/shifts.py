@@ -16,7 +16,7 @@ from dear.world.scene import Scene
 Shift = Callable[[Scene, float, Stream], Scene]
 
 
-def _centred(stream: Stream, slot: str, columns: int) -> Float[Tensor, "batch column"]:
+def _centered(stream: Stream, slot: str, columns: int) -> Float[Tensor, "batch column"]:
     """Uniform in [-1, 1)."""
     return stream.uniforms(slot, columns) * 2 - 1
 
@@ -52,12 +52,12 @@ def _abstract(scene: Scene, strength: float, stream: Stream) -> Scene:
 def _far(scene: Scene, strength: float, stream: Stream) -> Scene:
     """A plate down to half as wide, anywhere in the picture, with its icon."""
     scale = 1 - stream.uniform("shift far", 0.35, 0.55) * strength
-    moved = _centred(stream, "shift far centre", 2) * (0.22 * strength)
+    moved = _centered(stream, "shift far centre", 2) * (0.22 * strength)
     return scene.with_(
         plate_size=scene.plate_size * scale,
         icon_size=scene.icon_size * scale,
-        plate_centre=scene.plate_centre + moved,
-        icon_centre=scene.plate_centre + moved + (scene.icon_centre - scene.plate_centre) * scale[:, None],
+        plate_center=scene.plate_center + moved,
+        icon_center=scene.plate_center + moved + (scene.icon_center - scene.plate_center) * scale[:, None],
     )
 
 
@@ -75,7 +75,7 @@ def _dusk(scene: Scene, strength: float, stream: Stream) -> Scene:
 
 
 def _bars(scene: Scene, strength: float, stream: Stream) -> Scene:
-    """Grey bars that hide up to 60% of the picture."""
+    """Gray bars that hide up to 60% of the picture."""
     return scene.with_(bars=stream.uniform("shift bars", 0.6, 1.0) * (0.6 * strength))
 
 
@@ -91,12 +91,12 @@ def _stretch(scene: Scene, strength: float, stream: Stream) -> Scene:
 
 def _tint(scene: Scene, strength: float, stream: Stream) -> Scene:
     """Plate colors that deviate from the usual ones."""
-    return scene.with_(tint=scene.tint + _centred(stream, "shift tint", 3) * (0.18 * strength))
+    return scene.with_(tint=scene.tint + _centered(stream, "shift tint", 3) * (0.18 * strength))
 
 
 def _glare(scene: Scene, strength: float, stream: Stream) -> Scene:
     """A strong light from one side."""
-    return scene.with_(gradient=scene.gradient + _centred(stream, "shift glare", 2) * strength)
+    return scene.with_(gradient=scene.gradient + _centered(stream, "shift glare", 2) * strength)
 
 
 def _styled(scene: Scene, style: Tensor, block: Tensor) -> Scene:

@@ -34,7 +34,7 @@ ADVERSARIAL = Path(__file__).with_name("adversarial.json")
 
 @dataclass(frozen=True)
 class WorldImages:
-    """Labelled images, `per_class` for each class, class by class; the number determines everything else.
+    """Labeled images, `per_class` for each class, class by class; the number determines everything else.
 
     Attributes:
         source: the task and split, which also seed the images.

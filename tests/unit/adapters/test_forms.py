@@ -91,7 +91,7 @@ def test_several_images_in_every_container(predictor: Predictor, paths: list[Pat
     expected = [prediction.top for prediction in predictor.predict(paths)]
     arrays = [pixels(path) for path in paths]
     tensors = [torch.tensor(array).permute(2, 0, 1) for array in arrays]
-    labelled = [(tensor, number) for number, tensor in enumerate(tensors)]
+    labeled = [(tensor, number) for number, tensor in enumerate(tensors)]
     containers: dict[str, Any] = {
         "tuple": tuple(paths),
         "generator": (path for path in paths),
@@ -99,17 +99,17 @@ def test_several_images_in_every_container(predictor: Predictor, paths: list[Pat
         "batch of arrays": np.stack(arrays),
         "batch of tensors": torch.stack(tensors),
         "Dataset": Pictures(arrays),
-        "labelled Dataset": Pictures(labelled),
+        "labeled Dataset": Pictures(labeled),
         "columns": Pictures([{"image": array, "label": 0} for array in arrays]),
         "folder": paths[0].parent,
         "name of a folder": str(paths[0].parent),
         "samples of ImageFolder": [(str(path), 0) for path in paths],
         "loader": DataLoader(Pictures(tensors), batch_size=2),
-        "labelled loader": DataLoader(Pictures(labelled), batch_size=2),
+        "labeled loader": DataLoader(Pictures(labeled), batch_size=2),
         "loader of columns": DataLoader(Pictures([{"image": t, "label": 0} for t in tensors]), batch_size=2),
         "loader of paths": DataLoader(Pictures([(str(path), 1) for path in paths]), batch_size=2),
-        "loader of lists": DataLoader(Pictures(labelled), batch_size=2, collate_fn=list),
-        "loader without batches": DataLoader(Pictures(labelled), batch_size=None),
+        "loader of lists": DataLoader(Pictures(labeled), batch_size=2, collate_fn=list),
+        "loader without batches": DataLoader(Pictures(labeled), batch_size=None),
         "loader of batches": DataLoader([(torch.stack(tensors), torch.arange(5))], batch_size=None),
         "loader with one-hot labels": DataLoader([(t, torch.eye(3)[0]) for t in tensors], batch_size=None),
         "loader of single paths": DataLoader([str(path) for path in paths], batch_size=None),
@@ -137,8 +137,8 @@ def test_probabilities_are_the_softmax_of_the_logits(predictor: Predictor, paths
 def test_grey_has_no_axis_of_channels(predictor: Predictor, tmp_path: Path) -> None:
     """A file with the same levels, an array, one in [0, 1] and a tensor."""
     levels = np.random.default_rng(7).integers(0, 256, (31, 41), dtype=np.uint8)
-    Image.fromarray(levels).save(tmp_path / "grey.png")
-    expected = predictor.predict(tmp_path / "grey.png").top
+    Image.fromarray(levels).save(tmp_path / "gray.png")
+    expected = predictor.predict(tmp_path / "gray.png").top
     forms = [levels, levels / 255, levels[None], levels[..., None], np.stack([levels] * 3)]
     for image in [*forms, torch.tensor(levels), torch.tensor(levels)[None]]:
         assert predictor.predict(image).top == expected
@@ -153,8 +153,8 @@ def test_several_gray_images_have_an_axis_of_one(predictor: Predictor, count: in
     expected = [prediction.top for prediction in predictor.predict([*levels])]
     tensors = torch.tensor(levels)
     batches = DataLoader(Pictures([*tensors]), batch_size=3)
-    labelled = DataLoader(Pictures([(image, 1) for image in tensors]), batch_size=count)
-    for several in (levels[:, None], levels[..., None], tensors[:, None], batches, labelled):
+    labeled = DataLoader(Pictures([(image, 1) for image in tensors]), batch_size=count)
+    for several in (levels[:, None], levels[..., None], tensors[:, None], batches, labeled):
         assert [prediction.top for prediction in predictor.predict(several)] == expected
     for listed in (levels, tensors):
         data = load_dataset((listed, ["a"] * count), DataSettings(test_share=0))

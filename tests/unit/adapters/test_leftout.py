@@ -16,7 +16,7 @@ from dear.adapters.predictor import Predictor
 from dear.adapters.scoring import best_temperature
 from dear.backbone.clip import Clip
 from dear.data.dataset import Dataset, Images
-from dear.data.fewshot import Subset, Unlabelled, draw_few
+from dear.data.fewshot import Subset, Unlabeled, draw_few
 from dear.data.images.photos import HeldImages, picture_names
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
@@ -132,7 +132,7 @@ def test_random_labels_are_right_by_chance(method: str, case: str, small_clip: C
         session, setup, options = Session(), MethodSetup(method), {"roles": role_table(small_clip)}
         run = session.resolve(small_clip, FewShot(), [data], setup, seed=1, shots=shots, **options)
         others = CASES[case].get("others")
-        left_out = LeftOut(session, run, others and Unlabelled(random_images([0] * others, 99)))
+        left_out = LeftOut(session, run, others and Unlabeled(random_images([0] * others, 99)))
         trial = left_out.build(method)
         found = left_out.scores(trial)
         predicted = found.scores.argmax(dim=1)

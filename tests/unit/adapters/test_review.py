@@ -264,7 +264,7 @@ def test_known_classes_that_do_not_fit_are_refused(photos: Path, tmp_path: Path)
     known = bundle.known
     assert known is not None
     for changed in (
-        replace(known, means=known.means[1:]), replace(known, centre=known.centre * torch.nan),
+        replace(known, means=known.means[1:]), replace(known, center=known.center * torch.nan),
         replace(known, classes=known.classes + 7), replace(known, left_out=known.left_out[:0]),
     ):  # fmt: skip
         replace(bundle, known=changed).save_pretrained(tmp_path / "bundle")

@@ -16,9 +16,9 @@ KINDS = {
     "CLIP's own": "ViT-B-16",
     "a class token, blocks of timm": "MobileCLIP2-L-14",
     "a LayerNorm of the heads, rotary": "EVA02-B-16",
-    "normalised last": "EVA02-E-14",
+    "normalized last": "EVA02-E-14",
     "a mean": "ViT-L-14-CLIPA",
-    "a mean of normalised tokens": "vit_medium_patch16_gap_256",
+    "a mean of normalized tokens": "vit_medium_patch16_gap_256",
     "a mean on a convolutional stem": "ViTamin-S",
     "attention to the patches": "ViT-B-16-SigLIP",
     "attention to all tokens, rotary": "PE-Core-B-16",
@@ -74,11 +74,11 @@ def test_a_contribution_is_the_derivative_along_what_the_head_writes(name: str) 
         alone[:, head] = by_head[:, head]
         merged, own = (one.transpose(1, 2).flatten(2) for one in (by_head, alone))
         if isinstance(norm := block.ln_inner, torch.nn.LayerNorm):
-            own = centred(own) / deviation(merged, norm) * norm.weight
+            own = centered(own) / deviation(merged, norm) * norm.weight
             merged = norm(merged)
         own = own @ block.out_proj.weight.T
         if isinstance(norm := block.ls_1, torch.nn.LayerNorm):
-            own = centred(own) / deviation(block.out_proj(merged), norm) * norm.weight
+            own = centered(own) / deviation(block.out_proj(merged), norm) * norm.weight
         else:
             own = block.ls_1(own)
         torch.testing.assert_close(found[:, head], carried(tower, own, last), rtol=0, atol=1e-12)
@@ -88,15 +88,15 @@ def carried(tower: VisionTower, own: Tensor, last: Tensor) -> Tensor:
     """What is written to the last layer's tokens as it arrives in the embedding, all weights being fixed."""
     read, end = tower.readout, tower.ln_final
     if read is None:
-        return centred(own[:, 0]) / deviation(last[:, 0], end) * end.weight @ tower.projection
+        return centered(own[:, 0]) / deviation(last[:, 0], end) * end.weight @ tower.projection
     if isinstance(read.norm, torch.nn.LayerNorm):
-        own = centred(own) / deviation(last, read.norm) * read.norm.weight
+        own = centered(own) / deviation(last, read.norm) * read.norm.weight
     own = own[:, read.skip :]
     if not hasattr(read, "latent"):
         pooled = own.mean(dim=1)
         if isinstance(end, torch.nn.LayerNorm):
             mean = last[:, read.skip :].mean(dim=1)
-            pooled = centred(pooled) / deviation(mean, end) * end.weight
+            pooled = centered(pooled) / deviation(mean, end) * end.weight
         return pooled @ tower.projection
     width, heads = tower.width, read.heads
     key = read.key_value(read.norm(last[:, read.skip :]))[..., :width].unflatten(-1, (heads, -1))
@@ -107,7 +107,7 @@ def carried(tower: VisionTower, own: Tensor, last: Tensor) -> Tensor:
     return pooled @ read.out_proj.weight.T @ tower.projection
 
 
-def centred(x: Tensor) -> Tensor:
+def centered(x: Tensor) -> Tensor:
     return x - x.mean(dim=-1, keepdim=True)
 
 
@@ -129,8 +129,8 @@ def test_the_public_convention_is_that_of_the_public_code(make_small_model: Make
         deviation = (final.var(dim=-1, unbiased=False, keepdim=True) + 1e-5).sqrt()
 
         def term(added: Tensor, part: float) -> Tensor:
-            centred = (added - part * final.mean(dim=-1, keepdim=True)) / deviation * visual.ln_post.weight
-            embedded = (centred + part * visual.ln_post.bias) @ visual.proj
+            centered = (added - part * final.mean(dim=-1, keepdim=True)) / deviation * visual.ln_post.weight
+            embedded = (centered + part * visual.ln_post.bias) @ visual.proj
             return embedded / tower(x).norm(dim=-1, keepdim=True)
 
         terms = head_contributions(tower, x, range(1, 6), "public")

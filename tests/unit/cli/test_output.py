@@ -54,7 +54,7 @@ def test_nothing_in_a_table_is_markup(options: dict[str, bool]) -> None:
     ]
 
 
-def test_a_console_keeps_its_colours_and_shows_the_controls_of_texts() -> None:
+def test_a_console_keeps_its_colors_and_shows_the_controls_of_texts() -> None:
     stream = io.StringIO()
     console = PrintableConsole(file=stream, force_terminal=True, highlight=False, width=99)
     console.print("[bold]ours[/bold]")

@@ -13,7 +13,7 @@ from torch import Tensor
 from dear.data.dataset import Dataset, assemble
 from dear.data.fewshot import (
     Subset,
-    Unlabelled,
+    Unlabeled,
     balanced,
     base_novel,
     coop_shots,
@@ -210,7 +210,7 @@ class TestBalance:
 
     def test_images_without_labels_have_none_of_the_classes(self) -> None:
         images = Noise([0, 1, 1])
-        without = Unlabelled(images)
+        without = Unlabeled(images)
         assert without.labels.tolist() == [-1, -1, -1]
         assert torch.equal(without.load(torch.tensor([2, 0])), images.load(torch.tensor([2, 0])))
         assert without.identity != Subset(images, torch.arange(3)).identity

@@ -156,12 +156,12 @@ def test_corrections_are_read_with_the_names_of_the_classifier(
     photos = table(tmp_path, "photos", ["0", "1", "2", "3"])
     header, more = "file,class,probability,predicted,checked", ",0.5,red,"
     corrected = table(tmp_path, "corrected", ["red", "blue", "Black"], header, more)
-    labelled = table(tmp_path, "labelled", ["green", ""], "file,label,suggested", ",red")
-    found, pairs = classes_of([photos, corrected, labelled], settings, names)
+    labeled = table(tmp_path, "labeled", ["green", ""], "file,label,suggested", ",red")
+    found, pairs = classes_of([photos, corrected, labeled], settings, names)
     assert pairs == ["0=black", "1=blue", "2=green", "3=red"]
     assert found["corrected-1.png"] == "blue"
     assert found["corrected-2.png"] == "black"
-    assert found["labelled-0.png"] == "green"
+    assert found["labeled-0.png"] == "green"
     with pytest.raises(DataError, match=r"corrected was written with names .* give the --dataset.classnames"):
         classes_of([photos, corrected], settings, None)
 

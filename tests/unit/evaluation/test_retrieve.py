@@ -1,4 +1,4 @@
-"""Neighbours and precision by hand."""
+"""Neighbors and precision by hand."""
 
 import pytest
 import torch
@@ -22,18 +22,18 @@ def test_nearest_by_hand() -> None:
     assert nearest(features, 1).tolist() == [[1], [0], [1], [4], [3]]
 
 
-def test_an_item_is_not_its_own_neighbour_even_among_copies() -> None:
+def test_an_item_is_not_its_own_neighbor_even_among_copies() -> None:
     found = nearest(torch.ones(3, 1), 2)
     assert [sorted(row) for row in found.tolist()] == [[1, 2], [0, 2], [0, 1]]
 
 
 def test_precision_by_hand() -> None:
     factors = torch.tensor([[0, 5], [0, 6], [1, 5]])
-    neighbours = torch.tensor([[1, 2], [0, 2], [0, 1]])
-    # Colour: (yes, no), (yes, no), (no, no). Object: (no, yes), (no, no), (yes, no).
-    got = precision_by_factor(neighbours, factors, ["color", "object"])
+    neighbors = torch.tensor([[1, 2], [0, 2], [0, 1]])
+    # Color: (yes, no), (yes, no), (no, no). Object: (no, yes), (no, no), (yes, no).
+    got = precision_by_factor(neighbors, factors, ["color", "object"])
     assert got == pytest.approx({"color": 2 / 6, "object": 2 / 6})
-    got = precision_by_factor(neighbours[:, :1], factors, ["color", "object"])
+    got = precision_by_factor(neighbors[:, :1], factors, ["color", "object"])
     assert got == pytest.approx({"color": 2 / 3, "object": 1 / 3})
 
 
@@ -41,7 +41,7 @@ def test_chance_is_the_precision_of_all_other_items() -> None:
     factors = torch.tensor([[0, 5], [0, 6], [1, 5], [0, 7], [2, 8]])
     everyone = torch.tensor([[j for j in range(5) if j != i] for i in range(5)])
     wanted = precision_by_factor(everyone, factors, ["color", "object"])
-    # Colour: three items with two alike of four others each; object: two with one of four.
+    # Color: three items with two alike of four others each; object: two with one of four.
     assert wanted == pytest.approx({"color": 3 * 2 / 4 / 5, "object": 2 * 1 / 4 / 5})
     assert chance_by_factor(factors, ["color", "object"]) == pytest.approx(wanted)
 

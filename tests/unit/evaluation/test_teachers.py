@@ -1,4 +1,4 @@
-"""A method that learns from a teacher on unlabelled images: what each sees, what is recorded, who refuses."""
+"""A method that learns from a teacher on unlabeled images: what each sees, what is recorded, who refuses."""
 
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -165,7 +165,7 @@ def test_a_bundle_holds_the_teachers_features(tmp_path: Path) -> None:
     given: dict[str, Any] = {"model": "tiny", "method": "promptkd", "shots": 1, "train": options}
     bundle = fit(data, tmp_path / "b", settings=LARGER, **given)
     assert bundle.training.train_images == 4
-    assert bundle.training.unlabelled_images == 12
+    assert bundle.training.unlabeled_images == 12
     assert bundle.training.teacher is not None
     assert bundle.training.teacher["weights"]["pretrained"] == "random:3"
     predictor = Predictor(tmp_path / "b")
@@ -184,5 +184,5 @@ def test_a_bundle_holds_the_teachers_features(tmp_path: Path) -> None:
 def test_protocols_that_keep_images_for_later_refuse() -> None:
     able = [name for name in PROTOCOLS if "promptkd" in PROTOCOLS[name]().methods()]
     assert able == ["base-to-novel", "few-shot"]
-    with pytest.raises(SettingsError, match="unlabelled images"):
+    with pytest.raises(SettingsError, match="unlabeled images"):
         PROTOCOLS["cross-dataset"]().check_method(SETUP.declared)

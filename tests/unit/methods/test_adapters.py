@@ -29,7 +29,7 @@ CLOSED = [name for name, declared in METHODS.items() if not declared.open_vocabu
 class TestClipAdapter:
     @pytest.mark.parametrize("ratio", [0.0, 0.3, 1.0])
     @torch.no_grad()
-    def test_the_mix_is_of_features_before_they_are_normalised(self, ratio: float, small_clip: Clip) -> None:
+    def test_the_mix_is_of_features_before_they_are_normalized(self, ratio: float, small_clip: Clip) -> None:
         method = build("clip-adapter", small_clip, ratio=ratio)
         trunk = method.image_trunk(torch.rand(2, 3, 20, 20))
         own = small_clip.image.finish(trunk[:, 0])
@@ -57,7 +57,7 @@ class TestTipAdapter:
         want = torch.tensor([[10.0, 2 * math.exp(-3), 2 * (1 + math.exp(-1.2))]])
         torch.testing.assert_close(method.logits(image, text), want)
 
-    def test_a_key_is_the_mean_of_views_normalised_afterwards(self, small_clip: Clip) -> None:
+    def test_a_key_is_the_mean_of_views_normalized_afterwards(self, small_clip: Clip) -> None:
         method, data = build("tip-adapter", small_clip, views=3), few()
         settings = TrainSettings()
         assert train(method, data, settings, seed=4) == []

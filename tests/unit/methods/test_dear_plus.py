@@ -149,7 +149,7 @@ def test_scores_are_the_exact_sum_of_the_terms(small_clip: Clip) -> None:
 
 
 def test_the_terms_are_bayes_factors_of_the_gaussians(small_clip: Clip) -> None:
-    """From densities: distances to a class's mean and to the centre, by matrices."""
+    """From densities: distances to a class's mean and to the center, by matrices."""
     method = fitted(small_clip, spread=1.5)
     with torch.no_grad():
         method.strengths[:] = torch.tensor([1.0, 1.0, 2.0, 0.0])
@@ -158,7 +158,7 @@ def test_the_terms_are_bayes_factors_of_the_gaussians(small_clip: Clip) -> None:
     inverse = whitening @ whitening.T
     for row in range(5):
         for column in range(3):
-            gap = features[2, row].detach().double() - method.centre[1].double()
+            gap = features[2, row].detach().double() - method.center[1].double()
             mean = torch.linalg.solve(whitening.T, method.means[column, 1].detach().double())
             own = (gap - mean) @ inverse @ (gap - mean)
             background = gap @ inverse @ gap / 2.5

@@ -29,10 +29,10 @@ def drawn(*shape: int, seed: int = 1) -> Tensor:
 
 
 def views(seed: int = 1, apart: float = 0.5) -> Tensor:
-    """Unit features around a centre of each class."""
-    centres = drawn(CLASSES, EMBED, seed=seed + 100)
+    """Unit features around a center of each class."""
+    centers = drawn(CLASSES, EMBED, seed=seed + 100)
     noise = drawn(len(LABELS), VIEWS, EMBED, seed=seed)
-    return normalize(apart * centres[LABELS][:, None] + 0.3 * noise, dim=-1)
+    return normalize(apart * centers[LABELS][:, None] + 0.3 * noise, dim=-1)
 
 
 def slow(points: Tensor, labels: Tensor, shrinkage: float = SHRINKAGE) -> tuple[list[Tensor], Tensor, float]:
@@ -85,8 +85,8 @@ def test_evidence_of_left_out_images_is_that_of_a_fit_without_them() -> None:
         for item in range(len(LABELS)):
             others = torch.arange(len(LABELS)) != item
             means, covariance, freedom = slow(points[others], LABELS[others])
-            centre = torch.stack([means[label] for label in known]).mean(dim=0)
-            background = log_normal(points[item, 0], centre, (1 + spread) * covariance)
+            center = torch.stack([means[label] for label in known]).mean(dim=0)
+            background = log_normal(points[item, 0], center, (1 + spread) * covariance)
             for label in range(CLASSES):
                 factor = 0.0
                 if label in known:

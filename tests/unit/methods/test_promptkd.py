@@ -57,7 +57,7 @@ def test_the_projector_is_as_torch_has_it(make_small_clip: MakeClip) -> None:
     torch.testing.assert_close(method.get_buffer("running_var"), norm.running_var)
 
 
-def test_one_image_is_normalised_by_the_running_statistics(make_small_clip: MakeClip) -> None:
+def test_one_image_is_normalized_by_the_running_statistics(make_small_clip: MakeClip) -> None:
     method = student(make_small_clip(dtype=torch.float64))
     trunk, _ = given(method)
     with torch.no_grad():
@@ -74,10 +74,10 @@ def test_views_are_resized_for_a_teacher_of_another_size(small_clip: Clip) -> No
     method, teacher = student(small_clip), make("promptsrc", load_clip("tiny"))
     method.set_teacher(teacher)
     method.set_classes(CLASSES, TEMPLATE)
-    grey = torch.full((2, 3, 20, 20), 0.25)
+    gray = torch.full((2, 3, 20, 20), 0.25)
     with torch.no_grad():
         want = teacher.image_features(teacher.image_trunk(torch.full((2, 3, 48, 48), 0.25)))[0]
-        torch.testing.assert_close(method.target_features(grey), want, rtol=0, atol=1e-5)
+        torch.testing.assert_close(method.target_features(gray), want, rtol=0, atol=1e-5)
     torch.testing.assert_close(
         method.loss(method.image_trunk(images()), LABELS, *target(method))["loss"],
         method.loss(method.image_trunk(images()), -LABELS, *target(method))["loss"],

@@ -1,4 +1,4 @@
-"""What is particular to TAC: its clusters, what drops out, its descriptions, and where centres come from."""
+"""What is particular to TAC: its clusters, what drops out, its descriptions, and where centers come from."""
 
 import json
 from dataclasses import replace
@@ -60,19 +60,19 @@ class TestKMeans:
 
     def test_in_loops(self) -> None:
         points = self.points()
-        centres = [points[number] for number in draw_starts(40, 4, seeded(5))]
+        centers = [points[number] for number in draw_starts(40, 4, seeded(5))]
         shift = 1.0
         while shift**2 >= 1e-4:
-            near = [max(range(4), key=lambda k: float(p @ centres[k] / centres[k].norm())) for p in points]
+            near = [max(range(4), key=lambda k: float(p @ centers[k] / centers[k].norm())) for p in points]
             moved = [points[torch.tensor(near) == k].mean(dim=0) for k in range(4)]
-            shift = sum(float((a - b).norm()) for a, b in zip(centres, moved, strict=True))
-            centres = moved
-        torch.testing.assert_close(kmeans(points, 4, seeded(5)), torch.stack(centres))
+            shift = sum(float((a - b).norm()) for a, b in zip(centers, moved, strict=True))
+            centers = moved
+        torch.testing.assert_close(kmeans(points, 4, seeded(5)), torch.stack(centers))
 
-    def test_an_empty_cluster_keeps_its_centre(self) -> None:
-        points = torch.eye(6)[[0, 0, 0, 0, 0, 1]]  # of equal centres the first takes all points
-        centres = kmeans(points, 5, seeded(1))
-        assert torch.equal(centres, points[draw_starts(6, 5, seeded(1))])
+    def test_an_empty_cluster_keeps_its_center(self) -> None:
+        points = torch.eye(6)[[0, 0, 0, 0, 0, 1]]  # of equal centers the first takes all points
+        centers = kmeans(points, 5, seeded(1))
+        assert torch.equal(centers, points[draw_starts(6, 5, seeded(1))])
 
 
 @pytest.mark.parametrize(("clusters", "found"), [(2, 2), (3, 3), (4, 3)])
@@ -89,7 +89,7 @@ def test_no_more_clusters_than_classes(clusters: int, found: int, small_clip: Cl
 
 
 def test_the_target_of_a_class(small_clip: Clip, tmp_path: Path) -> None:
-    """The mean of features that are not normalised, of the class's sentences or of the templates."""
+    """The mean of features that are not normalized, of the class's sentences or of the templates."""
     method = make(small_clip, descriptions=str(described(tmp_path, CLASSES)))
     plain = make(small_clip)
     with torch.no_grad():
@@ -103,7 +103,7 @@ def test_the_target_of_a_class(small_clip: Clip, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("teacher", [True, False])
 def test_dropout_by_hand(teacher: bool, small_clip: Clip) -> None:
-    """Of two images with two views each, with torch's own dropout, before features are normalised: its factor
+    """Of two images with two views each, with torch's own dropout, before features are normalized: its factor
     makes no difference.
     """
     method = make(small_clip, views=2, teacher_dropout=teacher)
@@ -124,19 +124,19 @@ def test_dropout_by_hand(teacher: bool, small_clip: Clip) -> None:
 
 
 class TestOtherClasses:
-    def test_centres_of_their_own(self, small_clip: Clip) -> None:
+    def test_centers_of_their_own(self, small_clip: Clip) -> None:
         method = make(small_clip, centers="own")
-        centres, text = method.centers.clone(), method.text_features()
+        centers, text = method.centers.clone(), method.text_features()
         method.set_classes(OTHERS, ["a photo of a {}"])
-        assert not torch.equal(method.centers, centres)
+        assert not torch.equal(method.centers, centers)
         method.set_classes(OTHERS[:1], ["a photo of a {}"])
         assert method.centers.shape == (1, 17)
         assert method.text_features().shape == (1, 17)
         method.set_classes(CLASSES, ["a photo of a {}"])
-        assert torch.equal(method.centers, centres)
+        assert torch.equal(method.centers, centers)
         assert torch.equal(method.text_features(), text)
 
-    def test_own_centres_of_a_bundle_start_where_they_did(self, small_clip: Clip) -> None:
+    def test_own_centers_of_a_bundle_start_where_they_did(self, small_clip: Clip) -> None:
         """A bundle's method is drawn with another seed than the one that was trained."""
         trained, loaded = make(small_clip, centers="own"), make(small_clip, trained=False, seed=2)
         loaded.settings = trained.settings
@@ -162,7 +162,7 @@ class TestDescriptions:
             )
 
     @pytest.mark.parametrize("protocol", [BaseToNovel(), CrossDataset()])
-    def test_own_centres_need_those_of_all(
+    def test_own_centers_need_those_of_all(
         self, protocol: Protocol, small_clip: Clip, tmp_path: Path
     ) -> None:
         names = [*noise_dataset().classnames]
@@ -226,8 +226,8 @@ def test_a_bundle_reads_no_file(tmp_path: Path) -> None:
     described(tmp_path, [*data.classnames])
     config = tmp_path / "bundle" / "config.json"
     content = json.loads(config.read_text())
-    for centres in ("own", "training"):
-        content["settings"] |= {"centers": centres, "descriptions": str(file)}
+    for centers in ("own", "training"):
+        content["settings"] |= {"centers": centers, "descriptions": str(file)}
         config.write_text(json.dumps(content | {"sha256": config_hash(content)}))
         with pytest.raises(BundleError, match=r"tac\.centers|descriptions"):
             Bundle.from_pretrained(tmp_path / "bundle")

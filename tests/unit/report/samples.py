@@ -103,8 +103,8 @@ def retrieval(results: dict[str, Any]) -> dict[str, Any]:
     return record("tools", "dear", 0.5, 0.5, protocol="retrieval", results=results)
 
 
-def neighbours() -> dict[str, Any]:
-    """Results of a retrieval: one query with two neighbours by each of three features."""
+def neighbors() -> dict[str, Any]:
+    """Results of a retrieval: one query with two neighbors by each of three features."""
     near = [
         {"image": PIXEL, "factors": {"color": "red", "shape": "ring"}},
         {"image": PIXEL, "factors": {"color": "blue", "shape": "star"}},
@@ -113,7 +113,7 @@ def neighbours() -> dict[str, Any]:
         "image": PIXEL,
         "title": "red star",
         "factors": {"color": "red", "shape": "star"},
-        "neighbours": {feature: near for feature in FEATURES},
+        "neighbors": {feature: near for feature in FEATURES},
     }
     chance = {"color": 0.25, "shape": 0.25}
     shares = {"cls": (0.3, 0.25), "color": (0.9, 0.1), "shape": (0.2, 0.8)}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.report.samples import neighbours, record, records, report_html, retrieval, role_table
+from tests.unit.report.samples import neighbors, record, records, report_html, retrieval, role_table
 
 VOID = {"meta", "img", "br", "link", "input", "hr"}
 
@@ -47,7 +47,7 @@ class Page(HTMLParser):
 
 def material() -> dict[str, Any]:
     """All that a report can show."""
-    runs = [*records(), retrieval(neighbours())]
+    runs = [*records(), retrieval(neighbors())]
     for run in runs:
         run["roles"] = run["roles"] and run["roles"] | {"table": role_table()}
     return {"title": "A demo", "records": runs, "notes": ["A small world."]}
@@ -89,11 +89,11 @@ def test_shared_attributes_are_marked_by_more_than_color(full: str) -> None:
 
 
 def test_a_page_of_retrievals_alone() -> None:
-    results = neighbours()
+    results = neighbors()
     page = Page(report_html(title="A", records=[retrieval(results)]))
     assert "dear: the images nearest to some images by each feature." in page.text
     assert len(page.all("img")) == 1 + 3 * 2  # a query, and two neighbors by three features
-    assert page.text.count("How often neighbours share a factor") == 1
+    assert page.text.count("How often neighbors share a factor") == 1
 
 
 def test_the_page_shows_deviations_over_seeds() -> None:

@@ -70,7 +70,7 @@ OTHER = {"role": "mixed", "attribute": None}
         ("roles", roles(), roles(**OTHER), r"role tables .layer 9 head 0: core \w+.*, mixed"),
         ("roles", roles(), roles(share={"color": 0.6, "shape": 0.4}), "role tables .layer 9 head 0"),
         ("roles", roles(), roles() | {"source": "by hand"}, "role tables"),
-        ("roles", roles(), roles(phrases=["red"], concept="Colour", entropy=0.3), ""),  # no run depends on it
+        ("roles", roles(), roles(phrases=["red"], concept="Color", entropy=0.3), ""),  # no run depends on it
         ("roles", roles(1, SHUFFLED), roles(2, SHUFFLED, **OTHER), ""),
         ("selection", {"rule": "last"}, {"rule": "val"}, "--select"),
         ("settings", {"method": METHOD}, {"method": METHOD | {"tokens": 4}}, "tokens: 1, 4"),

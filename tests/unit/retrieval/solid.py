@@ -1,4 +1,4 @@
-"""Pictures of one colour, and an encoder whose features can be computed by hand."""
+"""Pictures of one color, and an encoder whose features can be computed by hand."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,7 +20,7 @@ def paint(path: Path, color: str, width: int, height: int = 20) -> Path:
 
 
 def gallery(folder: Path) -> Path:
-    """Four colours of a square and, in a folder, of a wide picture."""
+    """Four colors of a square and, in a folder, of a wide picture."""
     for color in SHADES:
         paint(folder / f"{color}.png", color, 20)
         paint(folder / "wide" / f"{color}.png", color, 40)
@@ -50,7 +50,7 @@ class Plain:
         return normalize(rows, dim=-1)
 
     def texts(self, texts: Sequence[str]) -> Tensor:
-        """A colour's name."""
+        """A color's name."""
         rows = torch.zeros(len(texts), 5)
         for row, text in zip(rows, texts, strict=True):
             row[:3] = torch.tensor(SHADES[text], dtype=torch.float32)

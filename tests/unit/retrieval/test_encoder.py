@@ -31,7 +31,7 @@ CORE = {(2, 1): "shape", (4, 0): "color", (5, 2): "shape"}
 
 
 def table(clip: Clip) -> RoleTable:
-    """Shape owns two heads, colour one and texture none."""
+    """Shape owns two heads, color one and texture none."""
     heads = [
         HeadRole(layer, head, "core" if (layer, head) in CORE else "mixed", CORE.get((layer, head)))
         for layer in (5, 4, 2)

@@ -19,7 +19,7 @@ def paths(index: Path, query: Path, weights: dict[str, float], **options: object
     return [hit.path for hit in hits]
 
 
-def test_neighbours_by_each_feature(tmp_path: Path) -> None:
+def test_neighbors_by_each_feature(tmp_path: Path) -> None:
     folder, out = gallery(tmp_path / "images"), tmp_path / "index"
     built = build_index(Plain(), folder, out)
     assert (built.files, built.encoded, built.broken) == (8, 8, {})
@@ -75,7 +75,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
     index = open_index(out)
     query = dict(zip(("class", "color"), Plain().texts(["red"])[0], strict=True))
     with pytest.raises(UnknownNameError, match="Did you mean 'color'"):
-        index.query(query, {"colour": 1})
+        index.query(query, {"colors": 1})
     with pytest.raises(SettingsError, match="positive weight"):
         index.query(query, {"color": -1})
     assert index.shares({"class": 3, "color": -1}) == {"class": 0.75, "color": -0.25}

@@ -20,7 +20,7 @@ Array = NDArray[np.float64]
 
 
 def published(data: Array, text: Array, iters: int, rank: int) -> list[int]:
-    """The authors' procedure, step by step: project the text, centre the data, pick, deflate both."""
+    """The authors' procedure, step by step: project the text, center the data, pick, deflate both."""
     _, _, vh = np.linalg.svd(data, full_matrices=False)
     vh = vh[:rank]
     text = (vh.T @ np.linalg.inv(vh @ vh.T) @ vh @ text.T).T

@@ -77,12 +77,12 @@ def test_every_value_is_that_of_brute_force(small_clip: Clip) -> None:
     assert (curve.images, curve.which) == (23, (4, 5))
     pairs = [(one.alone, [one.layer]) for one in curve.layers]
     pairs += [(one.onwards, [*range(one.layer, 6)]) for one in curve.layers]
-    pairs += [(curve.analysed, [4, 5])]
+    pairs += [(curve.analyzed, [4, 5])]
     for got, layers in pairs:
         cosine = float(cosine_similarity(embedded, without(layers)).mean())
         assert got.cosine == pytest.approx(cosine, abs=1e-4), layers
         assert got.lost == pytest.approx((1 - cosine) / (1 - floor), rel=1e-2), layers
-    assert curve.layers[3].onwards == curve.analysed
+    assert curve.layers[3].onwards == curve.analyzed
     assert layer_curve(small_clip, images, [5], sample=10).images == 10
 
 
@@ -93,14 +93,14 @@ def test_the_warning() -> None:
     whole = layer_curve(clip, scenes, [9, 10, 11, 12])
     table = RoleTable("by hand", clip.identity, (), (HeadRole(9, 0, "mixed"),))
     assert (whole.carry_little, doubts(table, whole)) == (False, [])
-    assert whole.analysed.lost > 0.9
+    assert whole.analyzed.lost > 0.9
     random = layer_curve(load_clip("tiny", "random:1"), scenes, [9, 10, 11, 12])
-    assert 0.2 < random.analysed.lost < LITTLE
+    assert 0.2 < random.analyzed.lost < LITTLE
     with torch.no_grad():
         for block in clip.image.blocks[8:]:
             block.out_proj.weight.zero_()
     cut = layer_curve(clip, scenes, [9, 10, 11, 12])
-    assert cut.analysed.cosine == pytest.approx(1)
+    assert cut.analyzed.cosine == pytest.approx(1)
     (warning,) = doubts(table, cut)
     assert "heads carry little" in warning
     assert "layers 9 to 12" in warning

@@ -62,8 +62,8 @@ def test_attributes_by_name() -> None:
     table = build_table(HEADS, WEIGHTS, source="by hand", settings=named)
     assert table.attributes == ("animal", "shape")
     assert {h.attribute for h in table.heads if h.role == "core"} == {"animal"}
-    with pytest.raises(SettingsError, match=r"there is no concept 'colour'. Known concepts: action, animal"):
-        build_table(HEADS, WEIGHTS, source="by hand", settings=replace(FEW, attributes=("colour",)))
+    with pytest.raises(SettingsError, match=r"there is no concept 'hue'. Known concepts: action, animal"):
+        build_table(HEADS, WEIGHTS, source="by hand", settings=replace(FEW, attributes=("hue",)))
 
 
 def test_entropy_over_the_attributes() -> None:
@@ -139,7 +139,7 @@ def test_the_four_roles() -> None:
     )
     assert [(one.role, one.attribute, one.concept) for one in found] == [
         ("core", "color", "color"),
-        ("generalization", None, "style"),  # specialised, but in what the paper calls generalization
+        ("generalization", None, "style"),  # specialized, but in what the paper calls generalization
         ("mixed", None, "emotion"),
         ("mixed", None, "color"),
         ("generalization", None, "color"),
@@ -169,7 +169,7 @@ def test_core_attributes_are_frequent_and_distinct() -> None:
         core_attributes(found, centroids, 5, ["style"])
 
 
-def test_attributes_come_first_from_concepts_that_own_specialised_heads() -> None:
+def test_attributes_come_first_from_concepts_that_own_specialized_heads() -> None:
     found = {(9, 0): HeadConcepts({"color": 0.5, "place": 0.3, "hue": 0.2}, 1.0)}
     centroids = dict(zip(("color", "place", "hue"), torch.eye(3), strict=True))
     assert core_attributes(found, centroids, 2, owners={"hue", "place"}) == ("place", "hue")

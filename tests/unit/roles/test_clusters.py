@@ -21,8 +21,8 @@ SMALL = RoleSettings(min_sizes=(17,), min_samples=3)
 def blobs(each: int, seed: int, count: int = 3) -> tuple[torch.Tensor, list[str]]:
     """Unit vectors in 13 dimensions round 3 axes, and the name of each axis."""
     generator = torch.Generator().manual_seed(seed)
-    centres = 4 * torch.eye(13)[:count].repeat_interleave(each, dim=0)
-    points = normalize(centres + torch.randn(count * each, 13, generator=generator) * 0.3, dim=1)
+    centers = 4 * torch.eye(13)[:count].repeat_interleave(each, dim=0)
+    points = normalize(centers + torch.randn(count * each, 13, generator=generator) * 0.3, dim=1)
     return points, [name for name in CONCEPTS[:count] for _ in range(each)]
 
 
@@ -33,14 +33,14 @@ def test_one_discriminant_is_fishers() -> None:
     points = torch.randn(211, 5, generator=generator, dtype=torch.float64) @ mix
     labels = torch.arange(211) % 2
     points[labels == 1] += torch.tensor([1.0, 0, 2, 0, 0], dtype=torch.float64)
-    centre, directions = discriminants(points, labels, 2, 1e-9)
+    center, directions = discriminants(points, labels, 2, 1e-9)
     one, two = points[labels == 0], points[labels == 1]
     within = (torch.cov(one.T, correction=0) + torch.cov(two.T, correction=0)) / 2
     wanted = torch.linalg.inv(within) @ (two.mean(dim=0) - one.mean(dim=0))
     assert directions.shape == (5, 1)
     cosine = normalize(directions[:, 0], dim=0) @ normalize(wanted, dim=0)
     assert abs(float(cosine)) == pytest.approx(1, abs=1e-6)
-    torch.testing.assert_close(centre, (one.mean(dim=0) + two.mean(dim=0)) / 2)
+    torch.testing.assert_close(center, (one.mean(dim=0) + two.mean(dim=0)) / 2)
 
 
 def test_clusters_of_known_groups() -> None:
@@ -58,10 +58,10 @@ def test_clusters_of_known_groups() -> None:
         members = rows[torch.from_numpy(found.labels == one)]
         torch.testing.assert_close(found.centroids[one], normalize(members.mean(dim=0), dim=0))
         assert found.sizes[one] == len(members)
-        centre = normalize(torch.from_numpy(found.reduced[found.labels == one].mean(axis=0)), dim=0)
-        torch.testing.assert_close(found.centres[one], centre)
+        center = normalize(torch.from_numpy(found.reduced[found.labels == one].mean(axis=0)), dim=0)
+        torch.testing.assert_close(found.centers[one], center)
         mine = [i for i in kept if found.labels[i] == one]
-        similar = [(float(torch.from_numpy(found.reduced[i]) @ centre), texts[i]) for i in mine]
+        similar = [(float(torch.from_numpy(found.reduced[i]) @ center), texts[i]) for i in mine]
         assert [*found.exemplars[one]] == [text for _, text in sorted(similar, reverse=True)[:6]]
     assert 0 < found.dbcv <= 1
     again = find_clusters(texts, phrases, named, concepts, SMALL)

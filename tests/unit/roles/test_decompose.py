@@ -9,7 +9,7 @@ import torch
 from dear.backbone.clip import Clip
 from dear.backbone.head_contributions import Convention, head_contributions
 from dear.errors import SettingsError
-from dear.roles.decompose import analysed_layers, decompose, head_rank
+from dear.roles.decompose import analyzed_layers, decompose, head_rank
 from tests.conftest import MakeClip
 from tests.unit.training.world import Noise
 from tests.views import eval_views
@@ -32,11 +32,11 @@ def test_the_stream_is_what_all_images_at_once_give(small_clip: Clip, tmp_path: 
 
 
 def test_layers_and_rank(small_clip: Clip) -> None:
-    assert analysed_layers(small_clip) == (4, 5)  # the last third of 5
-    assert analysed_layers(small_clip, [2, 5]) == (2, 5)
+    assert analyzed_layers(small_clip) == (4, 5)  # the last third of 5
+    assert analyzed_layers(small_clip, [2, 5]) == (2, 5)
     for layers in ([], [0], [6], [3, 3]):
         with pytest.raises(SettingsError, match="tower of 5"):
-            analysed_layers(small_clip, layers)
+            analyzed_layers(small_clip, layers)
     assert head_rank(small_clip) == 8  # a head of width 7
     assert head_rank(small_clip, 80, "public") == 10  # two biases and the mean beside it
     assert head_rank(small_clip, 3) == 3

@@ -11,8 +11,8 @@ from tools.ground_truth import assign, explained_variance, roles_from_factors
 
 
 def test_explained_variance_by_hand() -> None:
-    # Columns (1, 3 | 5, 7, 9) and (0, 0 | 0, 0, 5); means 5 and 1; centred squares 16+4+0+4+16 = 40 and
-    # 1+1+1+1+16 = 20: total 60. Group sums of the centred values: (-6, -2) of 2 items, (6, 2) of 3:
+    # Columns (1, 3 | 5, 7, 9) and (0, 0 | 0, 0, 5); means 5 and 1; centered squares 16+4+0+4+16 = 40 and
+    # 1+1+1+1+16 = 20: total 60. Group sums of the centered values: (-6, -2) of 2 items, (6, 2) of 3:
     # between = 40/2 + 40/3 = 100/3. Within = (60 - 100/3) / (5 - 2) = 80/9; epsilon squared = (100/3 -
     # 80/9) / 60 = (220/9) / 60 = 11/27.
     values = torch.tensor([[1.0, 0.0], [3.0, 0.0], [5.0, 0.0], [7.0, 0.0], [9.0, 5.0]])

@@ -66,7 +66,7 @@ def test_one_direction_by_hand() -> None:
     assert span.phrases.tolist() == [[2, 1]]
 
 
-def test_a_phrase_is_not_normalised() -> None:
+def test_a_phrase_is_not_normalized() -> None:
     data = np.array([[1.1, 0.0], [-1.1, 0], [0, 1], [0, -1]])[:, None]
     text = torch.tensor([[1.0, 0.0], [0.0, 2.0]], dtype=torch.float64)
     assert textspan(moments(data), text, rank=2, top=1).phrases.tolist() == [[1]]

@@ -96,7 +96,7 @@ def test_what_general_means_in_a_tables_settings() -> None:
 
 
 def test_the_quantile_of_a_discovered_table_gives_that_table() -> None:
-    """Of its 32 heads 11 have an entropy of 0, more than the 20% that were asked for: all are specialised."""
+    """Of its 32 heads 11 have an entropy of 0, more than the 20% that were asked for: all are specialized."""
     table = named_table("discovered")
     found = with_quantile(table, 100 * table.settings["quantile"])
     assert roles(found) == roles(table)
@@ -112,10 +112,10 @@ def test_what_a_table_cannot_be_changed_to() -> None:
             with_quantile(computed(), percent)
     for count in (0, 5):
         with pytest.raises(RoleTableError):
-            with_attributes(specialised(), count)
+            with_attributes(specialized(), count)
 
 
-def specialised() -> RoleTable:
+def specialized() -> RoleTable:
     kinds: list[tuple[str, str | None, str | None]] = [
         ("core", "color", "color"), ("core", "shape", "shape"), ("core", "shape", "shape"),
         ("mixed", None, None), ("other-specialized", None, "text"), ("other-specialized", None, "human"),
@@ -126,14 +126,14 @@ def specialised() -> RoleTable:
 
 
 def test_fewer_attributes_keep_the_frequent_ones() -> None:
-    found = with_attributes(specialised(), 1)
+    found = with_attributes(specialized(), 1)
     assert found.attributes == ("shape",)
     assert roles(found) == ["other-specialized", "shape", "shape", "mixed", *["other-specialized"] * 3]
 
 
 def test_more_attributes_take_the_most_frequent_other_concepts() -> None:
-    found = with_attributes(specialised(), 3)
+    found = with_attributes(specialized(), 3)
     assert found.attributes == ("color", "shape", "text")
     assert roles(found) == ["color", "shape", "shape", "mixed", "text", "other-specialized", "text"]
-    assert with_attributes(specialised(), 4).attributes == ("color", "shape", "text", "human")
-    assert with_attributes(specialised(), 2) == specialised()
+    assert with_attributes(specialized(), 4).attributes == ("color", "shape", "text", "human")
+    assert with_attributes(specialized(), 2) == specialized()

@@ -53,7 +53,7 @@ def serve(predictor: Predictor) -> Iterator[Serve]:
 FORM = b'--b\r\nContent-Disposition: form-data; name="image"; filename="x"\r\n\r\n' + PNG + b"\r\n--b--\r\n"
 TEXT = st.text(max_size=60)
 NUMBER = st.integers(-(2**70), 2**70).map(str) | st.floats().map(str) | TEXT
-ROUTES = st.sampled_from(["predict", "batch", "neighbours", "attention", "info", "roles", "examples/0", "x"])
+ROUTES = st.sampled_from(["predict", "batch", "neighbors", "attention", "info", "roles", "examples/0", "x"])
 PARAMETERS = st.dictionaries(
     st.sampled_from(["top", "classes", "layer", "head", "token", "png", "by", "weights", "count", "x"]),
     NUMBER | st.lists(TEXT, max_size=4).map(",".join),

@@ -40,7 +40,7 @@ class Watched(CoOp):
         return super().loss(trunk, labels)
 
     def target_features(self, views: Tensor) -> Tensor:
-        """The mean colour of each view."""
+        """The mean color of each view."""
         return views.mean(dim=(2, 3))
 
     def before_step(self, draw: torch.Generator) -> None:

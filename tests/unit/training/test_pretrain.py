@@ -82,7 +82,7 @@ def test_the_loss_by_a_slow_loop() -> None:
     )
 
 
-def test_a_sketch_shows_no_colour() -> None:
+def test_a_sketch_shows_no_color() -> None:
     scene = draw_scenes(1, torch.arange(97), combinations="pretraining")
     visible = visible_factors(scene)
     assert visible.shape == (97, 5)

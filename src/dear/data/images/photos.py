@@ -45,7 +45,7 @@ Result = TypeVar("Result")
 
 
 class LoadedImages:
-    """Labelled images that threads load. ``room`` bytes of pictures stay in memory: the first ones, because
+    """Labeled images that threads load. ``room`` bytes of pictures stay in memory: the first ones, because
     with repeated passes over all of them, evicting the oldest would never give a hit.
     """
 
@@ -139,7 +139,7 @@ class PhotoImages(LoadedImages):
 
 
 class HeldImages(LoadedImages):
-    """Labelled images in memory, or read by a function. Each is read once to check it and to identify it by
+    """Labeled images in memory, or read by a function. Each is read once to check it and to identify it by
     its pixels, of which it keeps ``hashes``.
     """
 

@@ -250,24 +250,24 @@ def _read_splits(folder: Path, parts: Mapping[str, str], settings: DataSettings)
     name, tops = folder.resolve().name, {part.partition("/")[0] for part in parts.values()}
     others = [other for other in subfolders(folder) if other not in tops]
     notes = [f"its other folders are left out: {list_names(others, FEW)}"] if others else []
-    labelled = {split: part for split, part in parts.items() if split == "train" or subfolders(folder / part)}
+    labeled = {split: part for split, part in parts.items() if split == "train" or subfolders(folder / part)}
     notes += [  # a competition's test images have no labels
         f"{Path(part).name}/ has no folders of classes and is left out"
         for split, part in sorted(parts.items(), reverse=True)
-        if split not in labelled
+        if split not in labeled
     ]
-    train = folder / labelled["train"]
-    if labelled.keys() == {"train"}:
+    train = folder / labeled["train"]
+    if labeled.keys() == {"train"}:
         listing = _read_classes(train, (), settings)
         return replace(listing, name=name, notes=(*notes, *listing.notes))
-    if "test" not in labelled:  # as ImageNet is distributed
-        labelled = {"train": labelled["train"], "test": labelled["val"]}
-        notes.append(f"it has no labelled test images: {Path(labelled['test']).name} is used for testing")
+    if "test" not in labeled:  # as ImageNet is distributed
+        labeled = {"train": labeled["train"], "test": labeled["val"]}
+        notes.append(f"it has no labeled test images: {Path(labeled['test']).name} is used for testing")
     classes = _list_classes(train)
     if not classes:
         raise DataError(f"{train} has no folders of classes.")
     splits, ignored = dict[str, tuple[Row, ...]](), list[str]()
-    for split, part in labelled.items():
+    for split, part in labeled.items():
         for foreign in sorted({*_list_classes(folder / part)} - {*classes}):
             fault(DataError(f"{folder / part / foreign} is a class that is not in {train}."))
         trains = split == "train"  # a class need not have images to test on
@@ -281,8 +281,8 @@ def _read_splits(folder: Path, parts: Mapping[str, str], settings: DataSettings)
             )
         splits[split] = tuple(rows)
         ignored += files
-    notes += _left_out_notes(folder, ["", *labelled.values()], ignored)
-    origin, keys = ", ".join(f"{part}/" for part in labelled.values()), tuple(classes)
+    notes += _left_out_notes(folder, ["", *labeled.values()], ignored)
+    origin, keys = ", ".join(f"{part}/" for part in labeled.values()), tuple(classes)
     return Listing(name, folder, keys, keys, splits, origin, notes=tuple(notes))
 
 

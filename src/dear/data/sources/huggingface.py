@@ -110,8 +110,8 @@ def list_tables(
     if not rows_by_part:
         raise DataError(f"{name}: no image has a label in the column {label}.")
     notes: tuple[str, ...] = ()
-    if unlabelled := sum(map(len, tables.values())) - sum(map(len, rows_by_part.values())):
-        notes = (f"{unlabelled} of its images have no label and are left out",)
+    if unlabeled := sum(map(len, tables.values())) - sum(map(len, rows_by_part.values())):
+        notes = (f"{unlabeled} of its images have no label and are left out",)
     short_name = re.sub(r"[^\w.-]+", "-", Path(os.path.abspath(name)).name).strip("-") or "data"
     split = _split(rows_by_part, settings, keys, short_name)
     note = f"its columns {image} and {label} are read"

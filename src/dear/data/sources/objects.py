@@ -117,8 +117,8 @@ def _image_of(item: Any) -> Any:
     if isinstance(item, Mapping) and "image" in item:
         return item["image"]
     if isinstance(item, tuple | list) and len(item) == 2:
-        labelled = isinstance(item[1], Integral) or (isinstance(item[1], Tensor) and not item[1].ndim)
-        return item[0] if labelled else item
+        labeled = isinstance(item[1], Integral) or (isinstance(item[1], Tensor) and not item[1].ndim)
+        return item[0] if labeled else item
     return item
 
 

@@ -52,7 +52,7 @@ PROBABILITY, PREDICTED, CHECKED = "probability", "predicted", "checked"
 NONE = "none_of_these"
 """A column of both; as a label there it is no class."""
 SUGGESTED = "suggested"
-"""The column that `dear suggest` writes beside an empty label: rows that nobody labelled are left out."""
+"""The column that `dear suggest` writes beside an empty label: rows that nobody labeled are left out."""
 COLUMNS_READ = {*PATHS, *LABELS, "split", PROBABILITY, PREDICTED, CHECKED, NONE, SUGGESTED}
 SAMPLE = 100  # rows of a table whose files are looked for
 WHOLE = re.compile(r"(\d{1,15})(?:\.0+)?", re.ASCII)
@@ -90,7 +90,7 @@ def read_tables(folder: Path, tables: Mapping[str, Path], settings: DataSettings
     entries, notes, tables = list[Entry](), [f"its classes are those of {names}"], dict(tables)
     if tables.keys() == {"train", "val"}:
         tables["test"] = tables.pop("val")
-        notes.append(f"it has no labelled test images: those of {tables['test'].name} are used for testing")
+        notes.append(f"it has no labeled test images: those of {tables['test'].name} are used for testing")
     for split, table in tables.items():
         rows, told, _ = _read_entries(table, settings)
         within = table.parent.relative_to(folder)
@@ -221,9 +221,9 @@ def _read_entries(table: Path, settings: DataSettings) -> tuple[list[Entry], lis
                 f"{table}: {told}, not labels. Correct those that are wrong, write yes in the column "
                 f"{CHECKED} beside those that are right, and fill in labels that are empty."
             )
-        labelled = f"{uses['corrected']} are corrected, {uses['checked']} checked"
+        labeled = f"{uses['corrected']} are corrected, {uses['checked']} checked"
         notes.append(
-            f"{told}, and are left out: {uses['given'] or labelled}{' have labels' * bool(uses['given'])}"
+            f"{told}, and are left out: {uses['given'] or labeled}{' have labels' * bool(uses['given'])}"
         )
     if not entries:
         raise DataError(f"{table} lists no images. It needs lines with {COLUMNS}.")

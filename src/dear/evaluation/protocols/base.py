@@ -32,7 +32,7 @@ class Protocol(ABC):
         shots: The numbers of training images per class that it runs with by default.
         several_shots: True if it accepts several shot counts.
         novel_classes: True if it scores classes that a method was not trained on.
-        unlabelled: True if a method may train on the training images of all classes without their labels.
+        unlabeled: True if a method may train on the training images of all classes without their labels.
         shared_training: A name for its training, shared with the protocols that train in the same way.
         scored: The parts of its results that have an accuracy.
     """
@@ -44,7 +44,7 @@ class Protocol(ABC):
     shots: ClassVar[tuple[int, ...]] = (16,)
     several_shots: ClassVar[bool] = False
     novel_classes: ClassVar[bool] = True
-    unlabelled: ClassVar[bool] = False
+    unlabeled: ClassVar[bool] = False
     shared_training: ClassVar[str] = ""
     scored: ClassVar[tuple[str, ...]] = ()
 
@@ -78,9 +78,9 @@ class Protocol(ABC):
 
     def check_method(self, method: Declaration) -> None:
         """Raise SettingsError for a method that the protocol cannot run."""
-        if method.unlabelled and not self.unlabelled:
+        if method.unlabeled and not self.unlabeled:
             raise SettingsError(
-                f"{method.name} trains on unlabelled images of all classes that it is tested on, which "
+                f"{method.name} trains on unlabeled images of all classes that it is tested on, which "
                 f"{self.name} does not give it: run it with base-to-novel or few-shot."
             )
         if self.novel_classes and not method.open_vocabulary:

@@ -21,7 +21,7 @@ class BaseToNovel(Protocol):
 
     name: ClassVar[str] = "base-to-novel"
     summary: ClassVar[str] = "Train on half of the classes, test on both halves."
-    unlabelled: ClassVar[bool] = True
+    unlabeled: ClassVar[bool] = True
     scored: ClassVar[tuple[str, ...]] = ("base", "novel")
 
     def training_classes(self, classes: int) -> Sequence[int]:

@@ -22,7 +22,7 @@ class FewShot(Protocol):
     shots: ClassVar[tuple[int, ...]] = (1, 2, 4, 8, 16)
     several_shots: ClassVar[bool] = True
     novel_classes: ClassVar[bool] = False
-    unlabelled: ClassVar[bool] = True
+    unlabeled: ClassVar[bool] = True
     scored: ClassVar[tuple[str, ...]] = ("all",)
 
     def shots_of(self, method: Declaration, shots: int) -> int:

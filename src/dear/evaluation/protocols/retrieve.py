@@ -1,7 +1,7 @@
 """Retrieval among the test images of a data set: which feature finds which factor? On the Attribute World all
 factors are known, of photographs the class alone.
 
-Neighbours are those by cosine among all images; no index is made.
+Neighbors are those by cosine among all images; no index is made.
 """
 
 import base64
@@ -29,8 +29,8 @@ ROWS = 1000  # images whose similarities are in memory at once
 
 def retrieve(method: Method, dataset: Dataset) -> dict[str, Any]:
     """Retrieve among the test images with each feature of an adapted method, as data for the report: the
-    first neighbours of some images, pictures as base64 PNG or JPEG; and the precision of every feature for
-    every factor over all images, with that of randomly drawn neighbours ("chance").
+    first neighbors of some images, pictures as base64 PNG or JPEG; and the precision of every feature for
+    every factor over all images, with that of randomly drawn neighbors ("chance").
     """
     images, values = dataset.test, {"class": dataset.classnames}
     factors = images.labels[:, None]
@@ -53,7 +53,7 @@ def retrieve(method: Method, dataset: Dataset) -> dict[str, Any]:
     def panel(item: int) -> dict[str, Any]:
         query = card(item)
         near = {name: [card(int(i)) for i in rows[item, :VISIBLE]] for name, rows in ranked.items()}
-        return query | {"title": ", ".join(query["factors"].values()), "neighbours": near}
+        return query | {"title": ", ".join(query["factors"].values()), "neighbors": near}
 
     return {
         "queries": [panel(number) for number in dict.fromkeys(number % len(images) for number in QUERIES)],
@@ -88,14 +88,14 @@ def nearest(features: Float[Tensor, "item embed"], k: int) -> Int[Tensor, "item 
 
 
 def precision_by_factor(
-    neighbours: Int[Tensor, "item k"], factors: Int[Tensor, "item factor"], names: Sequence[str]
+    neighbors: Int[Tensor, "item k"], factors: Int[Tensor, "item factor"], names: Sequence[str]
 ) -> dict[str, float]:
-    """Share of neighbours that have the query's value of each factor."""
-    same = factors[neighbours] == factors[:, None]
+    """Share of neighbors that have the query's value of each factor."""
+    same = factors[neighbors] == factors[:, None]
     return dict(zip(names, same.double().mean(dim=(0, 1)).tolist(), strict=True))
 
 
 def chance_by_factor(factors: Int[Tensor, "item factor"], names: Sequence[str]) -> dict[str, float]:
-    """The precision of randomly drawn neighbours: the share of the other items with an item's value."""
+    """The precision of randomly drawn neighbors: the share of the other items with an item's value."""
     same = torch.stack([torch.bincount(of)[of] for of in factors.T], dim=1).double() - 1
     return dict(zip(names, (same / (len(factors) - 1)).mean(dim=0).tolist(), strict=True))

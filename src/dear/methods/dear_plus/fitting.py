@@ -98,14 +98,14 @@ class Evidence:
 
     Attributes:
         means: w of each class with evidence.
-        centre, whitening, freedom: mu, W and d.
+        center, whitening, freedom: mu, W and d.
         left_out: E of each image's test view as if the image were new, in each setting.
         lacking: What the E of an image's own class lacks on average for the image left out, all classes
             known. It counts where strengths are fitted, and is not in the scores of left-out images.
     """
 
     means: Float[Tensor, "known embed"]
-    centre: Float[Tensor, "embed"]
+    center: Float[Tensor, "embed"]
     whitening: Float[Tensor, "embed embed"]
     freedom: Float[Tensor, ""]
     left_out: LeftOutEvidence

@@ -19,7 +19,7 @@ from dear.methods.base import ImageFeatures, Logits, Method, TextFeatures, Train
 from dear.methods.dear_plus import DearPlusSettings
 from dear.methods.dear_plus.fitting import LEAST_IMAGES, Examples, Fit, by_attribute, corrected, fit
 from dear.methods.dear_plus.names import level_names
-from dear.methods.dear_plus.unlabelled import fit_with_others
+from dear.methods.dear_plus.unlabeled import fit_with_others
 from dear.methods.declaration import MethodSettings
 from dear.methods.shared import (
     name_hashes,
@@ -36,7 +36,7 @@ WHOLE = "image"
 VALUES_AT_ONCE = 2**24
 """Values of the means of classes that are scored together."""
 
-SAVED = ("rest", "centre", "whitening", "freedom", "parts", "threshold")
+SAVED = ("rest", "center", "whitening", "freedom", "parts", "threshold")
 """Buffers that are computed from the training images."""
 
 
@@ -103,7 +103,7 @@ class DearPlus(Method):
 
     name = "dear+"
     cheap = True
-    takes_unlabelled = True
+    takes_unlabeled = True
     counts_copies = False  # left out one at a time, copies would see each other
     settings: DearPlusSettings
     cosine_scores = False
@@ -111,7 +111,7 @@ class DearPlus(Method):
     shares: Float[Tensor, "layer head attribute"]
     rest: Float[Tensor, "attribute embed"]  # m
     trained: Int[Tensor, "trained"]  # identities of the classes with evidence
-    centre: Float[Tensor, "attribute embed"]  # mu
+    center: Float[Tensor, "attribute embed"]  # mu
     whitening: Float[Tensor, "attribute embed embed"]  # W
     freedom: Float[Tensor, "attribute"]  # d
     parts: Float[Tensor, "feature"]
@@ -147,7 +147,7 @@ class DearPlus(Method):
         self.features, count = ("cls", *attributes), len(attributes)
         exact = like.to(torch.promote_types(like.dtype, torch.float32))  # whitening needs more than float16
         self.register_buffer("rest", exact.new_full((count, embed), embed**-0.5))
-        self.register_buffer("centre", exact.new_zeros(count, embed))
+        self.register_buffer("center", exact.new_zeros(count, embed))
         self.register_buffer("whitening", exact.new_empty(count, embed, embed).copy_(torch.eye(embed)))
         self.register_buffer("freedom", exact.new_zeros(count))
         self.register_buffer("parts", exact.new_tensor([1.0, *[0.0] * count]))
@@ -262,7 +262,7 @@ class DearPlus(Method):
         if not len(self.trained):
             return features.new_zeros(*features.shape[:2], len(self.row))
         spread, means = self.settings.spread, self.means.to(self.whitening)
-        whitened = (features.to(self.whitening) - self.centre[:, None]) @ self.whitening
+        whitened = (features.to(self.whitening) - self.center[:, None]) @ self.whitening
         typical = spread / (1 + spread) * whitened.square().sum(dim=-1) - self.freedom[:, None] * math.log1p(
             spread
         )
@@ -287,9 +287,9 @@ class DearPlus(Method):
         self._take(fit(examples, groups, self._carried, self.settings))
 
     @torch.no_grad()
-    def add_unlabelled(self, images: TrainingImages, others: TrainingImages) -> dict[str, float]:
+    def add_unlabeled(self, images: TrainingImages, others: TrainingImages) -> dict[str, float]:
         """Let the test view of ``others`` take part in means, covariances and strengths. Nothing without two
-        labelled images of each class, one of which can be left out.
+        labeled images of each class, one of which can be left out.
         """
         fewest = int(torch.bincount(images.labels, minlength=len(self.classnames)).min())
         if fewest < LEAST_IMAGES or not self.fitted.with_evidence.all():  # a single class has none
@@ -323,7 +323,7 @@ class DearPlus(Method):
         for name in ("rest", "parts", "correction", "strengths"):
             getattr(self, name).copy_(getattr(result, name))
         self.threshold.fill_(result.name_cost.threshold)
-        for name, axis in (("means", 1), ("centre", 0), ("whitening", 0), ("freedom", 0)):
+        for name, axis in (("means", 1), ("center", 0), ("whitening", 0), ("freedom", 0)):
             getattr(self, name).copy_(torch.stack([getattr(of, name) for of in result.evidence], dim=axis))
 
     def left_out_scores(self) -> Sequence[Float[Tensor, "item class"]]:

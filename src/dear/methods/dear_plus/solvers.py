@@ -30,7 +30,7 @@ def fit_correction(
     text: Float[Tensor, "class embed"],
     penalty: float,
 ) -> Float[Tensor, "embed embed"]:
-    """The linear map M that minimises the mean cross-entropy of (f + f M) t over the classes, plus
+    """The linear map M that minimizes the mean cross-entropy of (f + f M) t over the classes, plus
     penalty / 2 |M|^2, from zero by L-BFGS. ``text`` is times 1 / tau. Warns if it stops far from the minimum.
     """
     rows = max(1, SCORES_AT_ONCE // len(text))
@@ -79,7 +79,7 @@ def fit_strengths(
     minima: Float[Tensor, "term"],
     shares: Sequence[float] = (),
 ) -> Float[Tensor, "term"]:
-    """The weights of terms, none below ``minima``, that minimise the mean cross-entropy of the weighted sums,
+    """The weights of terms, none below ``minima``, that minimize the mean cross-entropy of the weighted sums,
     plus a small multiple of their squares: a term that does not help gets its least weight. ``terms`` are of
     the same images in several settings, which count by their ``shares``, by default alike.
 

@@ -62,7 +62,7 @@ METHOD = Declaration(
     "2403.02781",
     "PromptKD",
     PromptKdSettings,
-    unlabelled=True,
+    unlabeled=True,
     teacher="promptsrc",
     image="layers",
     text="features",

@@ -1,4 +1,4 @@
-"""PromptKD (Li et al., CVPR 2024): prompts of an image tower, distilled on unlabelled images."""
+"""PromptKD (Li et al., CVPR 2024): prompts of an image tower, distilled on unlabeled images."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -60,7 +60,7 @@ def precision_grid(results: Sequence[Mapping[str, Any]]) -> Grid | None:
 def _panel(query: Mapping[str, Any]) -> dict[str, Any]:
     """A query and its rows: a feature, how many neighbors match, and the neighbors, nearest first."""
     factors, rows = query["factors"], []
-    for feature, neighbors in query["neighbours"].items():
+    for feature, neighbors in query["neighbors"].items():
         shared = feature if feature in factors else FACTOR_OF.get(feature, feature)
         if len(factors) == 1:  # of photographs the class alone is known
             shared = next(iter(factors))

@@ -152,16 +152,16 @@ function heads() {
   $("head").value = chosen;
 }
 
-// --- neighbours -----------------------------------------------------------
+// --- neighbors -----------------------------------------------------------
 
-function neighbours() {
+function neighbors() {
   const chosen = [...document.querySelectorAll("#mixture input")].filter((one) => Number(one.value));
   const parameters = {
     by: chosen.map((one) => one.name).join(","), weights: chosen.map((one) => one.value).join(","),
     count: $("count").value, thumbnails: true,
   };
-  ask("neighbours", "neighbours", parameters, {}, async (response) => {
-    const found = (await response.json()).neighbours;
+  ask("neighbors", "neighbors", parameters, {}, async (response) => {
+    const found = (await response.json()).neighbors;
     return found.length ? [el("div", { class: "tiles" }, ...found.map(tile))] : [el("p", {}, "There are no other images.")];
   });
 }
@@ -177,7 +177,7 @@ function tile(one) {
 function weight(feature, at) {
   const shown = el("output", {}, at ? "0" : "1");
   const slider = el("input", { type: "range", min: -1, max: 1, step: 0.1, name: feature, value: at ? 0 : 1 });
-  slider.addEventListener("input", () => { shown.textContent = slider.value; later("near", neighbours); });
+  slider.addEventListener("input", () => { shown.textContent = slider.value; later("near", neighbors); });
   return el("label", {}, `Weight of ${feature} `, shown, slider);
 }
 
@@ -252,7 +252,7 @@ function take(file) {
   for (const id of [...(info.layers ? ["look"] : []), ...(info.index ? ["near"] : [])]) $(id).hidden = false;
   classify();
   look();
-  if (info.index) neighbours();
+  if (info.index) neighbors();
 }
 
 // Examples, each of which is used as if it had been dropped.
@@ -290,7 +290,7 @@ function listen() {
     table.again(asked());
   });
   $("top").addEventListener("input", () => { $("top-shown").textContent = $("top").value; later("classes", classify); });
-  $("count").addEventListener("input", () => { $("count-shown").textContent = $("count").value; later("near", neighbours); });
+  $("count").addEventListener("input", () => { $("count-shown").textContent = $("count").value; later("near", neighbors); });
   $("layer").addEventListener("change", () => { heads(); look(); });
   $("looking").addEventListener("toggle", look);
   for (const id of ["head", "tokens"]) $(id).addEventListener("change", look);

@@ -37,19 +37,19 @@ def both(*parents: str, ant: int = 2, bee: int = 2) -> Tree:
 
 
 LEFT = "its other folders are left out: {}"
-UNLABELLED = "test/ has no folders of classes and is left out"
+UNLABELED = "test/ has no folders of classes and is left out"
 STORIES: dict[str, tuple[Tree, tuple[int, int, int], tuple[str, ...]]] = {
     "splits": (both("train", "test"), (4, 0, 4), ()),
     "three splits": (both("train", "test", "val"), (4, 4, 4), ()),
     "names of other people": (both("Training", "Testing"), (4, 0, 4), ()),
     "training_set": (both("training_set/training_set", "test_set/test_set"), (4, 0, 4), ()),
     "val is tested on": (
-        both("train", "eval"), (4, 0, 4), ("it has no labelled test images: eval is used for testing",)
+        both("train", "eval"), (4, 0, 4), ("it has no labeled test images: eval is used for testing",)
     ),
     "the usual name counts": (both("train", "test", "val", "dev"), (4, 4, 4), (LEFT.format("dev"),)),
     "other folders": (both("train", "test") | {"extra/owl": 2}, (4, 0, 4), (LEFT.format("extra"),)),
     "withheld labels": (both("train", "val") | {"test": 3}, (4, 0, 4), (
-        UNLABELLED, "it has no labelled test images: val is used for testing",
+        UNLABELED, "it has no labeled test images: val is used for testing",
     )),
     "a class without test images": (
         both("train") | {"test/ant": 2, "test/bee": 0}, (4, 0, 2), ("test/ has no images of bee",)
@@ -59,8 +59,8 @@ STORIES: dict[str, tuple[Tree, tuple[int, int, int], tuple[str, ...]]] = {
     )),
     "only test images": (both("test"), (0, 0, 4), ("{} has only test/: all its images are for testing",)),
     "only images to train on": (both("train", ant=7, bee=3), (7, 0, 3), ("{} has only train/",)),
-    "test images without labels": (both("train", ant=7, bee=3) | {"test": 3}, (7, 0, 3), (UNLABELLED,)),
-    "an empty test folder": (both("train", ant=7, bee=3) | {"test": 0}, (7, 0, 3), (UNLABELLED,)),
+    "test images without labels": (both("train", ant=7, bee=3) | {"test": 3}, (7, 0, 3), (UNLABELED,)),
+    "an empty test folder": (both("train", ant=7, bee=3) | {"test": 0}, (7, 0, 3), (UNLABELED,)),
 }  # fmt: skip
 
 

@@ -325,7 +325,7 @@ def test_columns_by_other_names(suffix: str, two: Path, settings: DataSettings) 
         assert load_dataset(source, named).classnames == ("ant", "bee")
     (two / "list.csv").write_text("Image,Species\na/0.png,ant\n")
     refused(two / "list.csv", settings, "it has image, Species.* --dataset.columns path=Image,label=Species")
-    for columns in ("path", "colour=x", "path="):
+    for columns in ("path", "color=x", "path="):
         with pytest.raises(SettingsError, match="write it as path=Image,label=Species"):
             DataSettings(columns=columns)
     (two / "list.csv").write_text("image_id,label\na/0,ant\nb/0,bee\n")

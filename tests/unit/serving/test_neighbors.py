@@ -1,4 +1,4 @@
-"""The API with an index of images: neighbours, thumbnails, and what it says of this machine."""
+"""The API with an index of images: neighbors, thumbnails, and what it says of this machine."""
 
 import base64
 import io
@@ -63,10 +63,10 @@ def serve(predictor: Predictor) -> Iterator[Serve]:
 
 
 def find(client: TestClient, **parameters: object) -> list[dict[str, Any]]:
-    answer = client.post("/api/neighbours", params=parameters, content=QUERY)  # type: ignore[arg-type]
+    answer = client.post("/api/neighbors", params=parameters, content=QUERY)  # type: ignore[arg-type]
     assert answer.status_code == 200, answer.text
-    neighbours: list[dict[str, Any]] = answer.json()["neighbours"]
-    return neighbours
+    neighbors: list[dict[str, Any]] = answer.json()["neighbors"]
+    return neighbors
 
 
 def test_an_index_that_is_built_anew_and_of_another_bundle(
@@ -82,7 +82,7 @@ def test_an_index_that_is_built_anew_and_of_another_bundle(
         Service(other, index=open_index(folder.with_name("index")))
 
 
-def test_neighbours_of_an_index_of_heads(predictor: Predictor, folder: Path) -> None:
+def test_neighbors_of_an_index_of_heads(predictor: Predictor, folder: Path) -> None:
     path = folder.with_name("heads")
     encoder = encoder_for(predictor.clip, predictor.bundle.roles)
     build_index(encoder, folder, path)
@@ -128,7 +128,7 @@ def test_what_an_index_says_of_this_machine_stays_here(
 
     client = serve(folder)
     monkeypatch.setattr("dear.retrieval.index.Index.query", query)
-    answer = client.post("/api/neighbours", content=QUERY)
+    answer = client.post("/api/neighbors", content=QUERY)
     assert (answer.status_code, answer.json()["kind"], "somebody" in answer.text) == (503, "server", False)
     without = TestClient(create_app(Service(predictor)), base_url="http://a")
-    assert without.post("/api/neighbours", content=QUERY).status_code == 404
+    assert without.post("/api/neighbors", content=QUERY).status_code == 404

@@ -5,9 +5,9 @@ from typing import Any
 import torch
 
 from dear.data.dataset import Dataset, Images
-from dear.data.fewshot import Subset, Unlabelled, draw_few
+from dear.data.fewshot import Subset, Unlabeled, draw_few
 from dear.data.images.photos import image_hashes
-from dear.data.loading import load_unlabelled
+from dear.data.loading import load_unlabeled
 from dear.data.settings import DataSettings
 from dear.data.sources.objects import each_image
 from dear.errors import DataError, SettingsError, warn
@@ -16,7 +16,7 @@ from dear.methods.registry import FIT_METHOD, method_class
 from dear.training.batches import training_images
 
 
-def read_unlabelled(images: Any, dataset: Dataset, settings: DataSettings) -> Images:
+def read_unlabeled(images: Any, dataset: Dataset, settings: DataSettings) -> Images:
     """The images of a folder, at any depth, or in any form that `Predictor.predict` takes, without copies of
     the data set's own. Unreadable ones are skipped, unless the settings say otherwise. Raises DataError if
     none is left.
@@ -25,7 +25,7 @@ def read_unlabelled(images: Any, dataset: Dataset, settings: DataSettings) -> Im
     if not pictures:
         raise DataError("there are no images without labels.")
     of_files = DataSettings(broken=settings.broken).skip_broken()
-    found = load_unlabelled(pictures, of_files)
+    found = load_unlabeled(pictures, of_files)
     parts = (part for part in (dataset.train, dataset.val, dataset.test) if part is not None)
     known = {digest for part in parts for digest in image_hashes(part)}
     is_new = [digest not in known for digest in image_hashes(found)]
@@ -33,25 +33,25 @@ def read_unlabelled(images: Any, dataset: Dataset, settings: DataSettings) -> Im
         warn(f"{len(is_new) - sum(is_new)} of {len(is_new)} images without labels are in the data set too")
     if not any(is_new):
         raise DataError("all images without labels are in the data set too: there is nothing to add.")
-    return Unlabelled(Subset(found, torch.tensor(is_new).nonzero().flatten()))
+    return Unlabeled(Subset(found, torch.tensor(is_new).nonzero().flatten()))
 
 
 def require_taken(method: str) -> None:
-    """Raise SettingsError for a method that learns from labelled images alone."""
-    if not method_class(method).takes_unlabelled:
-        raise SettingsError(f"{method} learns from labelled images alone: only {FIT_METHOD} takes others.")
+    """Raise SettingsError for a method that learns from labeled images alone."""
+    if not method_class(method).takes_unlabeled:
+        raise SettingsError(f"{method} learns from labeled images alone: only {FIT_METHOD} takes others.")
 
 
-def add_unlabelled(trial: Trial, others: Images) -> dict[str, Any]:
+def add_unlabeled(trial: Trial, others: Images) -> dict[str, Any]:
     """Let the method of a trial, which is trained, learn from other images too, if images that are left out
-    gain by it; what a bundle says of that. Nothing happens if the method cannot (`Method.takes_unlabelled`).
+    gain by it; what a bundle says of that. Nothing happens if the method cannot (`Method.takes_unlabeled`).
     """
     dataset, run, method = trial.source, trial.run, trial.method
-    if not method.takes_unlabelled:
+    if not method.takes_unlabeled:
         return {"images": len(others)}
     picked = draw_few(dataset, run.shots, run.seed, range(len(dataset.classnames)))[1]
-    labelled, unlabelled = (
+    labeled, unlabeled = (
         training_images(method, images, run.training, run.seed, trial.session.cache)
         for images in (picked, others)
     )
-    return {"images": len(others), **method.add_unlabelled(labelled, unlabelled)}
+    return {"images": len(others), **method.add_unlabeled(labeled, unlabeled)}

@@ -8,10 +8,10 @@ import pytest
 import torch
 from PIL import Image
 
-from dear.adapters.facts import UnlabelledGain
+from dear.adapters.facts import UnlabeledGain
 from dear.adapters.fit import fit
 from dear.adapters.predictor import Predictor
-from dear.adapters.wording import describe_unlabelled
+from dear.adapters.wording import describe_unlabeled
 from dear.data.fewshot import Subset
 from dear.data.settings import DataSettings
 from dear.errors import DataError, SettingsError
@@ -36,50 +36,48 @@ def test_others_are_used_only_if_left_out_images_gain(
     roles: Path, others: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain = fit(noise_dataset(), roles=roles, method="dear+")
-    bundle = fit(noise_dataset(), roles=roles, method="dear+", unlabelled=others)
-    gain = bundle.training.unlabelled
+    bundle = fit(noise_dataset(), roles=roles, method="dear+", unlabeled=others)
+    gain = bundle.training.unlabeled
     assert gain is not None
     assert (gain.images, gain.weight) == (OTHERS, 0)  # noise
     assert all(torch.equal(bundle.tensors[name], values) for name, values in plain.tensors.items())
     assert "7 images without labels not used" in bundle.verdict
-    monkeypatch.setattr("dear.methods.dear_plus.unlabelled.is_gain", lambda *_losses: True)
-    used = fit(noise_dataset(), roles=roles, method="dear+", unlabelled=others)
+    monkeypatch.setattr("dear.methods.dear_plus.unlabeled.is_gain", lambda *_losses: True)
+    used = fit(noise_dataset(), roles=roles, method="dear+", unlabeled=others)
     assert not torch.equal(used.tensors["means"], plain.tensors["means"])
     assert torch.equal(used.tensors["correction"], plain.tensors["correction"])
     assert "7 images without labels used, at a weight of" in used.verdict
 
 
 def test_who_does_not_take_them(roles: Path, others: Path) -> None:
-    with pytest.raises(SettingsError, match="labelled images alone"):
-        fit(noise_dataset(), roles=roles, method="coop", unlabelled=others)
+    with pytest.raises(SettingsError, match="labeled images alone"):
+        fit(noise_dataset(), roles=roles, method="coop", unlabeled=others)
     data = noise_dataset()
     few = replace(
         data, train=Subset(data.train, (data.train.labels > 0).nonzero().flatten()), allow_fewer=True
     )
-    bundle = fit(few, roles=roles, method="dear+", unlabelled=others)
-    assert bundle.training.unlabelled == UnlabelledGain(OTHERS)  # a class by name alone
-    alone = fit(
-        (sorted(others.rglob("[0-5].png")), ["a"] * 6), roles=roles, method="dear+", unlabelled=others
-    )
-    assert alone.training.unlabelled == UnlabelledGain(1)  # of a single class
-    assert "--unlabelled" in describe_unlabelled(UnlabelledGain(OTHERS))
+    bundle = fit(few, roles=roles, method="dear+", unlabeled=others)
+    assert bundle.training.unlabeled == UnlabeledGain(OTHERS)  # a class by name alone
+    alone = fit((sorted(others.rglob("[0-5].png")), ["a"] * 6), roles=roles, method="dear+", unlabeled=others)
+    assert alone.training.unlabeled == UnlabeledGain(1)  # of a single class
+    assert "--unlabeled" in describe_unlabeled(UnlabeledGain(OTHERS))
 
 
 @pytest.mark.parametrize(("before", "after", "is_same"), [(1.0, 1.0, True), (0.5, 0.75, False)])
 def test_whether_more_are_right_is_said_plainly(before: float, after: float, is_same: bool) -> None:
-    gain = UnlabelledGain(3, weight=1.0, before=0.2, after=0.1, accuracy_before=before, accuracy_after=after)
-    line = describe_unlabelled(gain)
+    gain = UnlabeledGain(3, weight=1.0, before=0.2, after=0.1, accuracy_before=before, accuracy_after=after)
+    line = describe_unlabeled(gain)
     assert ("as many right (100.0%)" in line, "50.0% to 75.0%" in line) == (is_same, not is_same)
 
 
 def test_copies_of_the_data_set_are_left_out(roles: Path, others: Path) -> None:
     files = sorted(others.rglob("[0-9].png"))
     data = files[:6], ["a", "b"] * 3
-    gain = fit(data, roles=roles, method="dear+", unlabelled=files).training.unlabelled
+    gain = fit(data, roles=roles, method="dear+", unlabeled=files).training.unlabeled
     assert gain is not None
     assert gain.images == 1
     with pytest.raises(DataError, match="nothing to add"):
-        fit(data, roles=roles, method="dear+", unlabelled=files[:6])
+        fit(data, roles=roles, method="dear+", unlabeled=files[:6])
 
 
 def test_what_it_was_fitted_on_is_not_suggested(roles: Path, others: Path) -> None:

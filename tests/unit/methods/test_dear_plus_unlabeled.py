@@ -14,7 +14,7 @@ from dear.methods.dear_plus import DearPlusSettings
 from dear.methods.dear_plus.fitting import Examples, Fit, fit, fit_on
 from dear.methods.dear_plus.gaussian import Gaussians
 from dear.methods.dear_plus.solvers import fit_strengths
-from dear.methods.dear_plus.unlabelled import (
+from dear.methods.dear_plus.unlabeled import (
     ALONE,
     FOLDS,
     WEIGHTS,
@@ -35,12 +35,12 @@ def draw(*shape: int, seed: int = 1) -> Tensor:
 
 
 def build_readouts(labels: Tensor = LABELS) -> Readouts:
-    centres = draw(ATTRIBUTES, CLASSES, EMBED, seed=2)
+    centers = draw(ATTRIBUTES, CLASSES, EMBED, seed=2)
     of_others = torch.arange(OTHERS) % CLASSES
     return Readouts(
-        centres[:, labels][:, :, None] + draw(ATTRIBUTES, len(labels), VIEWS, EMBED, seed=3),
+        centers[:, labels][:, :, None] + draw(ATTRIBUTES, len(labels), VIEWS, EMBED, seed=3),
         labels,
-        centres[:, of_others] + draw(ATTRIBUTES, OTHERS, EMBED, seed=4),
+        centers[:, of_others] + draw(ATTRIBUTES, OTHERS, EMBED, seed=4),
         draw(OTHERS, CLASSES, seed=5),
         torch.tensor([0.7, 1.3], dtype=torch.float64),
         torch.tensor([3.0, 5.0], dtype=torch.float64),
@@ -57,7 +57,7 @@ def test_a_mixture_by_loops() -> None:
     for attribute in range(ATTRIBUTES):
         points = [  # each with its class and weight
             (view, label, 1 / VIEWS)
-            for item, label in zip(readouts.labelled[attribute], LABELS, strict=True)
+            for item, label in zip(readouts.labeled[attribute], LABELS, strict=True)
             for view in item
         ]
         for other, of_other in zip(readouts.others[attribute], shares, strict=True):
@@ -81,10 +81,10 @@ def test_a_mixture_by_loops() -> None:
 
 def test_one_round_in_one_dimension_by_hand() -> None:
     """Classes at -1 and 1, two images each, 0.5 off: S / N = 0.25, shrunk to 0.25 it stays, d is 4 / 5."""
-    labelled = torch.tensor([-1.5, -0.5, 0.5, 1.5], dtype=torch.float64)[None, :, None, None]
+    labeled = torch.tensor([-1.5, -0.5, 0.5, 1.5], dtype=torch.float64)[None, :, None, None]
     others, labels = torch.tensor([[[0.25]]], dtype=torch.float64), torch.tensor([0, 0, 1, 1])
     numbers = (torch.tensor([value], dtype=torch.float64) for value in (0.25, 1.0))
-    readouts = Readouts(labelled, labels, others, torch.zeros(1, 2, dtype=torch.float64), *numbers)
+    readouts = Readouts(labeled, labels, others, torch.zeros(1, 2, dtype=torch.float64), *numbers)
     mixture = share_out(readouts, 1.0, rounds=1)
     gap = (1.25**2 - 0.75**2) / 0.25 / 2  # of log densities; the surplus of both classes is the same
     share = 1 / (1 + math.exp(-ALONE / math.sqrt(4 / 5) * gap))  # of the class at 1
@@ -109,7 +109,7 @@ def test_rounds_raise_the_likelihood() -> None:
             scores += alpha * torch.stack(
                 [one.log_prob(readouts.others[attribute]) for one in normals], dim=1
             )
-            for item, label in zip(readouts.labelled[attribute], LABELS.tolist(), strict=True):
+            for item, label in zip(readouts.labeled[attribute], LABELS.tolist(), strict=True):
                 objective += alpha * float(normals[label].log_prob(item).mean())
             pull = spread.logdet() + readouts.variance[attribute] * torch.linalg.inv(spread).trace()
             objective -= alpha * float(readouts.strength[attribute] * pull) / 2
@@ -119,18 +119,18 @@ def test_rounds_raise_the_likelihood() -> None:
     assert reached[-1] > reached[1] + 0.01  # the first has no shares yet
 
 
-def build_clusters(apart: float, labelled: Sequence[int] = (0, 1, 2, 0, 1, 2, 0, 1, 2)) -> tuple[Any, ...]:
-    """A fit of labelled unit features, with many others around the same centres, and the arguments of the
+def build_clusters(apart: float, labeled: Sequence[int] = (0, 1, 2, 0, 1, 2, 0, 1, 2)) -> tuple[Any, ...]:
+    """A fit of labeled unit features, with many others around the same centers, and the arguments of the
     fit with these.
     """
-    centres, labels = draw(CLASSES, EMBED, seed=7), torch.tensor([*labelled])
-    points = normalize(apart * centres[labels][:, None] + draw(len(labels), VIEWS, EMBED, seed=8), dim=-1)
+    centers, labels = draw(CLASSES, EMBED, seed=7), torch.tensor([*labeled])
+    points = normalize(apart * centers[labels][:, None] + draw(len(labels), VIEWS, EMBED, seed=8), dim=-1)
     of_others = torch.arange(120) % CLASSES
-    others = normalize(apart * centres[of_others] + draw(120, EMBED, seed=9), dim=-1)
+    others = normalize(apart * centers[of_others] + draw(120, EMBED, seed=9), dim=-1)
     examples = Examples(
         points,
         labels,
-        2 * normalize(centres + draw(CLASSES, EMBED, seed=10), dim=-1),
+        2 * normalize(centers + draw(CLASSES, EMBED, seed=10), dim=-1),
         torch.tensor([1, 2, 0]),
     )
     settings = DearPlusSettings(views=1)
@@ -205,16 +205,16 @@ def test_others_are_used_where_left_out_images_gain(monkeypatch: pytest.MonkeyPa
     assert gain.after == pytest.approx(float(cross_entropy(result.left_out[2], labels)))
     assert gain.accuracy_after == float((result.left_out[2].argmax(dim=1) == labels).double().mean())
     assert torch.equal(result.correction, arguments[0].correction)
-    monkeypatch.setattr("dear.methods.dear_plus.unlabelled.SURE", 1e9)
+    monkeypatch.setattr("dear.methods.dear_plus.unlabeled.SURE", 1e9)
     assert fit_with_others(*arguments)[0] is arguments[0]
 
 
-@pytest.mark.parametrize("labelled", [(0, 1, 2) * 2, (0, 1, 2) * 3])
-def test_noise_is_refused(labelled: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("labeled", [(0, 1, 2) * 2, (0, 1, 2) * 3])
+def test_noise_is_refused(labeled: tuple[int, ...]) -> None:
     """In 19 of 20 drawings at least."""
     used = 0
     for seed in range(20):
-        plain, examples, groups, (frozen, _), *rest = build_clusters(0.5, labelled)
+        plain, examples, groups, (frozen, _), *rest = build_clusters(0.5, labeled)
         noise = normalize(draw(*frozen.shape, seed=20 + seed), dim=-1)
         result, gain = fit_with_others(plain, examples, groups, (noise, noise.unsqueeze(1)), *rest)
         assert (result is plain) == (gain.weight == 0)
@@ -223,7 +223,7 @@ def test_noise_is_refused(labelled: tuple[int, ...]) -> None:
 
 
 def test_orders_change_nothing() -> None:
-    """Of labelled images, of the others, and of the numbers of classes."""
+    """Of labeled images, of the others, and of the numbers of classes."""
     plain, examples, groups, (frozen, _), carried, settings = build_clusters(1.0)
     expected, gain = fit_with_others(
         plain, examples, groups, (frozen, frozen.unsqueeze(1)), carried, settings

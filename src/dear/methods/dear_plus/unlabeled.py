@@ -1,5 +1,5 @@
 """Images without labels for DeAR+: they take part in the means and the covariances of the classes, by
-expectation-maximization, if that makes labelled images likelier that were left out. All of it is [ours].
+expectation-maximization, if that makes labeled images likelier that were left out. All of it is [ours].
 """
 
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ ROUNDS = 6
 MOST_SHRUNK = 0.99
 """The prior of a covariance is worth at most 99 times as many images as there are."""
 FOLDS = 8
-"""Parts of the labelled images that are left out in turn, those of a class in different ones."""
+"""Parts of the labeled images that are left out in turn, those of a class in different ones."""
 SURE = 2.0
 """Standard errors by which the loss of left-out images must fall."""
 
@@ -49,13 +49,13 @@ class Readouts:
     """What a mixture is fitted to, of the attributes that have evidence.
 
     Attributes:
-        labelled: f_a of labelled images, all views.
+        labeled: f_a of labeled images, all views.
         others: f_a of images without labels.
         prior: Their scores by names, f_cls t / tau.
         variance, strength: The variance that each covariance is shrunk to, and as of how many images.
     """
 
-    labelled: Float[Tensor, "attribute item view embed"]
+    labeled: Float[Tensor, "attribute item view embed"]
     labels: Int[Tensor, "item"]
     others: Float[Tensor, "attribute other embed"]
     prior: Float[Tensor, "other class"]
@@ -86,7 +86,7 @@ class Mixture:
         Each covariance has an inverse Wishart prior: C = (S + s v I) / (N + s), with S the scatter of N
         images, v the variance and s the strength. So it is shrunk less the more images there are.
         """
-        views, others = readouts.labelled, readouts.others
+        views, others = readouts.labeled, readouts.others
         counts = one_hot(readouts.labels, shares.shape[1]).to(views)
         of_class, images = counts.sum(dim=0) + shares.sum(dim=0), len(counts) + shares.sum()
         from_others = torch.einsum("uk,aud->akd", shares, others)
@@ -128,7 +128,7 @@ class Mixture:
 
 
 def share_out(readouts: Readouts, weight: float, rounds: int = ROUNDS) -> Mixture:
-    """The mixture of labelled images and of others with a weight, from that of labelled images alone: in each
+    """The mixture of labeled images and of others with a weight, from that of labeled images alone: in each
     round an image is shared out to the classes by its probabilities, from names and evidence.
 
     But for the surplus, each round raises the likelihood of features and labels with evidence to the power
@@ -150,8 +150,8 @@ class Gain:
     """What images without labels are worth.
 
     Attributes:
-        weight: What one counts for beside a labelled image; 0 if they are not used.
-        before, after: The mean negative log-probability of labelled images' classes, each image left out:
+        weight: What one counts for beside a labeled image; 0 if they are not used.
+        before, after: The mean negative log-probability of labeled images' classes, each image left out:
             without the others, and with them at the best weight.
         accuracy_before, accuracy_after: The same for the share of correct classes.
     """
@@ -171,11 +171,11 @@ def fit_with_others(
     carried: Sequence[bool],
     settings: DearPlusSettings,
 ) -> tuple[Fit, Gain]:
-    """Fit images without labels beside labelled ones, from what was fitted to these alone. That comes back if
-    the others do not help: if the loss of left-out labelled images falls by less than `SURE` standard errors.
-    Each class needs two labelled images.
+    """Fit images without labels beside labeled ones, from what was fitted to these alone. That comes back if
+    the others do not help: if the loss of left-out labeled images falls by less than `SURE` standard errors.
+    Each class needs two labeled images.
 
-    The parts of the labelled images are left out in turn, of M, covariances and their shrinkage, means and
+    The parts of the labeled images are left out in turn, of M, covariances and their shrinkage, means and
     the shares of the others: all begins anew from the images that remain. To these scores the strengths are
     fitted, those of each weight and, to compare, those without the others.
     """
@@ -251,7 +251,7 @@ def prepare(
     shrinkage: float | None,
 ) -> Readouts:
     """What a mixture is fitted to, without the images that are not ``kept``. Covariances are shrunk as much
-    as those of labelled images alone (`Gaussians`) where there are no others.
+    as those of labeled images alone (`Gaussians`) where there are no others.
     """
     labels, classes, variance, strength = examples.labels[kept], len(examples.text), [], []
     for at in used:
