@@ -186,7 +186,7 @@ def execute(experiments: Sequence[Experiment], machines: Machines, *, dry_run: b
     """
     folders = [experiment.out for experiment in experiments]
     if dry_run:
-        from dear.evaluation.launch import list_runs
+        from dear.evaluation.dry_run import list_runs
 
         planned, missing = list_runs(experiments, machines)
         return Summary([], folders, len(planned), planned, missing=missing)

@@ -10,17 +10,18 @@ from typing import Any, NamedTuple
 
 from dear.backbone.clip import Clip, fill
 from dear.backbone.device import set_threads
-from dear.backbone.names import warn_of_toy
+from dear.backbone.names import BackboneName, warn_of_toy
 from dear.data.dataset import Dataset
 from dear.data.fewshot import draw_few
 from dear.data.image_check import leave_out_copies
+from dear.data.sources.benchmarks import standard_name
 from dear.errors import DataError, DearError, SettingsError, UnknownNameError, first_line, of_memory
 from dear.evaluation.experiment import Experiment
 from dear.evaluation.predictions import save_predictions
 from dear.evaluation.protocols.base import Protocol
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.records import make_folder, read_record
-from dear.evaluation.resolve import MethodSetup, ResolvedRun
+from dear.evaluation.resolve import MethodSetup, ResolvedRun, resolve
 from dear.evaluation.session import NOTHING, Session
 from dear.evaluation.trial import (
     Trial,
@@ -43,11 +44,19 @@ def silent(_run: str, _step: TrainingStep | None) -> None:
     """Ignore progress."""
 
 
-def check_experiment(session: Session, experiment: Experiment) -> list[DearError]:
-    """Check an experiment before anything is computed. Returns the errors of all data sets, weights and roles
+Needed = str | BackboneName | MethodSetup
+"""What can be missing for a run: a data set, the backbone, the teacher or the roles of a method."""
+
+
+def check_experiment(session: Session, experiment: Experiment) -> dict[Needed, DearError]:
+    """Check an experiment before anything is computed. Returns the errors of data sets, weights and roles
     that are missing: they may be there later. Raises DearError for anything else.
     """
-    source, missing, datasets = experiment.protocol.trained_on, list[DearError](), dict[str, Dataset]()
+    source, missing, datasets = (
+        experiment.protocol.trained_on,
+        dict[Needed, DearError](),
+        dict[str, Dataset](),
+    )
     for name in experiment.data if source is None else (source, *experiment.data):
         beside = source if source in datasets else name
         try:
@@ -55,22 +64,43 @@ def check_experiment(session: Session, experiment: Experiment) -> list[DearError
         except UnknownNameError:
             raise
         except DearError as error:  # for example a benchmark that is not downloaded yet
-            missing.append(error)
+            missing[name] = error
     if not missing:
         check_data(experiment, datasets)
     warn_of_toy(experiment.backbone.model, world=experiment.world)
+    clip: Clip | None = None
     try:
         clip = session.backbone(experiment)
         experiment.dataset.require_short_side(clip.image_size)
-        for setup in experiment.methods:
-            check_towers(setup.method, clip)
-            session.roles(clip, setup, experiment.roles)
     except DearError as error:
-        return [*missing, error]
-    if not missing:
+        missing[experiment.backbone] = error
+    for setup in experiment.methods:
+        try:
+            for backbone in teacher_backbones(experiment, setup):
+                session.clip(*backbone, experiment.named_by)
+            if clip is not None:
+                check_towers(setup.method, clip)
+                session.roles(clip, setup, experiment.roles)
+        except DearError as error:
+            missing[setup] = error
+    if clip is not None and not missing:
         trained_on = [*datasets.values()] if source is None else [datasets[source]]
         check_methods(session, experiment, clip, [*datasets.values()], trained_on)
     return missing
+
+
+def teacher_backbones(experiment: Experiment, setup: MethodSetup) -> list[tuple[str, str | None]]:
+    """The backbones of a method's teachers that are not that of the experiment."""
+    if setup.declared.teacher is None:
+        return []
+    source, protocol = experiment.protocol.trained_on, experiment.protocol
+    settings = [
+        resolve(protocol, setup, standard_name(name), shots, experiment.train).method
+        for name in (experiment.data if source is None else [source])
+        for shots in experiment.shots
+    ]
+    backbones = dict.fromkeys(each.teacher_backbone() for each in settings)
+    return [(model, pretrained) for model, pretrained in backbones if model]
 
 
 def check_data(experiment: Experiment, datasets: Mapping[str, Dataset]) -> None:
@@ -130,14 +160,14 @@ def check_methods(
         texts = [fill(template, dataset.classnames) for template in dataset.templates]
         clip.check_prompts(dataset.classnames, texts)
     for setup in experiment.methods:
-        resolve = partial(
+        resolve_on = partial(
             session.resolve,
             roles=session.roles(clip, setup, experiment.roles),
             train=experiment.train,
             select=experiment.select,
             named_by=experiment.named_by,
         )
-        runs = [resolve(clip, protocol, [data], setup, seed=seed, shots=shots) for data in trained_on]
+        runs = [resolve_on(clip, protocol, [data], setup, seed=seed, shots=shots) for data in trained_on]
         for run in {run.settings: run for run in runs}.values():  # most are the same for all data sets
             check_prompts(session, run, longest, [template])
         for run in runs:
@@ -256,10 +286,10 @@ def run_all(
     datasets = [leave_out_copies(data.require_single_labels(), data) for data in datasets]
     warn_of_toy(clip.identity.model, world=all(dataset.world for dataset in datasets))
     tables = {setup: session.roles(clip, setup, None) if setup.roles else roles for setup in methods}
-    resolve = partial(session.resolve, clip, protocol, shots=shots, train=train)
+    resolve_on = partial(session.resolve, clip, protocol, shots=shots, train=train)
     return [
         run_one(
-            session, resolve([dataset], setup, seed=seed, roles=tables[setup]), out=out, progress=progress
+            session, resolve_on([dataset], setup, seed=seed, roles=tables[setup]), out=out, progress=progress
         )
         for dataset in datasets
         for seed in seeds

@@ -114,7 +114,7 @@ def run(out: Path, protocol: Protocol, data: Path, *methods: str) -> list[dict[s
     options = {"data": (str(data),), "shots": (1,), "model": "tiny", "out": out}
     experiment = Experiment(protocol=protocol, methods=setups, **options)  # type: ignore[arg-type]
     session = Session()
-    assert check_experiment(session, experiment) == []
+    assert check_experiment(session, experiment) == {}
     return [make_run(session, each).record for each in experiment.runs()]  # type: ignore[union-attr]
 
 

@@ -19,7 +19,6 @@ from dear.evaluation.launch import (
     check_device,
     check_folders,
     launch,
-    list_runs,
     make_runs,
 )
 from dear.evaluation.resolve import MethodSetup
@@ -204,15 +203,6 @@ def test_a_process_loads_the_model_and_the_data_once(tmp_path: Path, monkeypatch
     shared = Session()
     assert [make_run(shared, run).record["seed"] for run in sweep.runs()] == [1, 2, 3, 4]  # type: ignore[union-attr]
     assert sorted(loads) == ["load_clip", "load_dataset"]
-
-
-def test_a_dry_run_knows_what_has_a_record(tmp_path: Path) -> None:
-    launch([experiment(tmp_path / "out", methods=ZERO)], Machines("cpu"))
-    planned, reason = list_runs([experiment(tmp_path / "out")], Machines("cpu"))
-    assert [(run["method"], run["variant"], run["done"]) for run in planned] == [
-        ("zero-shot", None, True), ("dear", "all-mixed", False),
-    ]  # fmt: skip
-    assert reason == []
 
 
 def test_two_experiments_share_a_run(tmp_path: Path) -> None:

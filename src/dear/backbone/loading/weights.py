@@ -77,8 +77,8 @@ def download(name: str, pretrained: str, tag: dict[str, Any]) -> Path:
         instead = "; without a hub, --model lite takes its weights from pip packages" if is_default else ""
         raise WeightsError(
             f"cannot download {name}/{pretrained} ({first_line(error.__cause__ or error)}). On another "
-            f"machine download {address}{about}, name it {local}, and give its local path here: "
-            f"--model {name} --pretrained {local}{instead}."
+            f"machine download {address}{about}, name it {local}, and give its local path here in place of "
+            f"{pretrained}, as in --model {name} --pretrained {local}{instead}."
         ) from error
 
 
