@@ -47,7 +47,6 @@ class ClassifierScores:
 
     name: str
     method: str
-    backbone: str
     right: int
     right_of_all: int
     accuracy: float
