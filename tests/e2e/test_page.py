@@ -23,7 +23,7 @@ from dear.retrieval.index import open_index
 from dear.serving.limits import Limits, Refused
 from dear.serving.server import listen, server_of
 from dear.serving.service import Service
-from tests.unit.report.samples import PLACES, curve, noise_pictures, table
+from tests.unit.report.samples import PLACES, curve, noise_pictures, report_html, table
 from tests.unit.serving.small import bomb, picture, png, small_predictor
 
 for name, extra in (("uvicorn", "app"), ("playwright", "dev")):
@@ -397,3 +397,18 @@ def test_the_page_of_roles_is_sorted(browse: Open, tmp_path: Path) -> None:
     box = tab.locator("#layer-9-head-0 .i").first.bounding_box()
     assert box["width"] == pytest.approx(56)
     assert (tab.said, [url for url in tab.asked if not url.startswith(("file:", "data:"))]) == ([], [])
+
+
+def test_a_page_prints_whole(browse: Open, tmp_path: Path) -> None:
+    """On paper nothing scrolls and nobody opens what is folded away."""
+    from tests.unit.report.test_html import material
+
+    path = tmp_path / "report.html"
+    path.write_text(report_html(**material()))
+    tab = browse(path.as_uri(), viewport={"width": 680, "height": 900})  # of A4 between its margins
+    tab.emulate_media(media="print")
+    tab.evaluate("document.querySelectorAll('details').forEach(folded => { folded.open = false; })")
+    table = tab.locator("details table").first
+    assert table.bounding_box()["height"] > 20
+    assert tab.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    assert tab.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
