@@ -134,10 +134,10 @@ class Comparison:
         words = f"is {'better' if self.difference > 0 else 'worse'} than"
         words = words if is_clear else "is neither clearly better nor clearly worse than"
         interval = f"{100 * self.low:+.1f} to {100 * self.high:+.1f}"
+        alone = f"{plural(self.only_second, 'image')} right with {second} alone"
         lines = [
             f"{second} {words} {first}: {100 * self.difference:+.1f} points ({level}: {interval}).",
-            f"{plural(self.only_second, 'image')} right with {second} alone, {self.only_first:,} with {first} "
-            f"alone (McNemar's exact test: p {_p_value(self.p)}).",
+            f"{alone}, {self.only_first:,} with {first} alone (McNemar's exact test: p {_p_value(self.p)}).",
         ]
         for scores in (self.first, self.second):
             interval = f"({level}: {scores.low:.1%} to {scores.high:.1%})"
@@ -152,7 +152,9 @@ class Comparison:
         first, second = self.first, self.second
         notes = []
         if self.left_out:
-            images = f"{self.left_out:,} of {plural(self.left_out + self.images + self.other_images, 'image')}"
+            images = (
+                f"{self.left_out:,} of {plural(self.left_out + self.images + self.other_images, 'image')}"
+            )
             notes.append(f"Left out: {images}, on which {first.name} or {second.name} was fitted.")
         if self.twins:
             notes.append(
@@ -220,7 +222,7 @@ def compare(
         names = [f"{names[0]} (first)", f"{names[1]} (second)"]
     settings = (dataset or DataSettings()).with_test_share(1.0).skip_broken()
     loaded = data if isinstance(data, Dataset) else load_dataset(data, settings)
-    comparison, images = compare_predictors(*predictors, loaded, names)
+    comparison, images = compare_predictors(predictors, loaded, names)
     if out is not None:
         write_comparison(expanded(out), comparison, images, predictors[0])
     return comparison
@@ -261,10 +263,11 @@ def _predictor(
 
 @torch.no_grad()
 def compare_predictors(
-    first: Predictor, second: Predictor, dataset: Dataset, names: Sequence[str]
+    predictors: Sequence[Predictor], dataset: Dataset, names: Sequence[str]
 ) -> tuple[Comparison, Images]:
     """The comparison of two classifiers, of these names, on the test images of a data set, and the images."""
-    predictors, bundles = (first, second), (first.bundle, second.bundle)
+    first, second = predictors
+    bundles = first.bundle, second.bundle
     for bundle in bundles:
         warn_of_toy(bundle.model, world=dataset.world)
     dataset.require_single_labels()
@@ -291,7 +294,7 @@ def compare_predictors(
         right_of_all.append(int(among_all.correct.sum()))
         others.append(tuple(name for at, name in enumerate(predictor.classes) if at not in columns.tolist()))
     comparison = compare_predictions(
-        *runs,
+        runs,
         images,
         names,
         methods=[f"{bundle.method} on {bundle.weights}" for bundle in bundles],
@@ -307,14 +310,15 @@ def compare_predictors(
 
 def _common_classes(first: Bundle, second: Bundle) -> list[tuple[int, int]]:
     """The numbers of the classes that both bundles have: in the first, and in the second."""
-    in_second = find_classes(second.classes, second.keys or second.classes, first.classes, first.keys or first.classes)
+    in_second = find_classes(
+        second.classes, second.keys or second.classes, first.classes, first.keys or first.classes
+    )
     pairs = {other: number for number, other in reversed([*enumerate(in_second)]) if other is not None}
     return sorted((number, other) for other, number in pairs.items())
 
 
 def compare_predictions(
-    first: Predictions,
-    second: Predictions,
+    runs: Sequence[Predictions],
     images: Images,
     names: Sequence[str],
     *,
@@ -323,6 +327,7 @@ def compare_predictions(
     **facts: Any,
 ) -> Comparison:
     """The comparison of the predictions of two classifiers for the same images, among the same classes."""
+    first, second = runs
     count, right = len(images), torch.stack([first.correct, second.correct])
     only_first, only_second = int((right[0] & ~right[1]).sum()), int((right[1] & ~right[0]).sum())
     low, high = gain_interval(only_second, only_first, count)
@@ -334,7 +339,7 @@ def compare_predictions(
             facts_of_class = len(members), int(one.sum()), int(other.sum()), *alone
             per_class.append(ClassDifference(first.classes[label], *facts_of_class))
     per_class.sort(key=lambda row: (-abs(row.only_second - row.only_first), row.name))
-    rows, others = (image_rows(ImagePredictions.of(run, images)) for run in (first, second))
+    rows, others = (image_rows(ImagePredictions.of(run, images)) for run in runs)
     differ, name_of = rows.prediction != others.prediction, first.classes
     differences = []
     for row, other in zip(rows[differ].itertuples(), others[differ].itertuples(), strict=True):
@@ -347,15 +352,13 @@ def compare_predictions(
             )
         )  # fmt: skip
     order = get_args(Right)
-    differences.sort(
-        key=lambda d: (order.index(d.right), -max(d.first_probability, d.second_probability))
-    )
+    differences.sort(key=lambda d: (order.index(d.right), -max(d.first_probability, d.second_probability)))
     scores = [
         ClassifierScores(
             name, method, int(run.correct.sum()), of_all, accuracy(run),
             *share_interval(int(run.correct.sum()), count), log_loss(run), calibration_error(run),
         )
-        for name, method, of_all, run in zip(names, methods, right_of_all, (first, second), strict=True)
+        for name, method, of_all, run in zip(names, methods, right_of_all, runs, strict=True)
     ]  # fmt: skip
     return Comparison(
         images=count,

@@ -83,8 +83,8 @@ def trusted_hosts(host: str, public: PublicAddress | None) -> tuple[str, ...] | 
 
 
 def server_of(app: "FastAPI", prefix: str = "") -> "uvicorn.Server":
-    """A server of the API, at addresses with a ``prefix`` that a proxy has removed from paths. Connections are
-    not limited, since idle ones cost little: requests are.
+    """A server of the API, at addresses with a ``prefix`` that a proxy has removed from paths. Its
+    connections are not limited, since idle ones cost little: requests are.
     """
     import uvicorn
 
@@ -106,8 +106,8 @@ def server_of(app: "FastAPI", prefix: str = "") -> "uvicorn.Server":
 
 
 def run(app: "FastAPI", opened: socket.socket, prefix: str = "") -> None:
-    """Serve, as `server_of`, until the process is stopped by Ctrl-C or SIGTERM, and end it soon after. Must be called in the
-    main thread.
+    """Serve, as `server_of`, until the process is stopped by Ctrl-C or SIGTERM, and end it soon after. Must
+    be called in the main thread.
     """
     # After a graceful stop uvicorn raises again the signal that it was stopped by.
     signal.signal(signal.SIGTERM, signal.default_int_handler)

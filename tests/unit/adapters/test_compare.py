@@ -59,14 +59,14 @@ def predictions(labels: list[int], predicted: list[int]) -> Predictions:
 
 
 def test_counts_by_hand() -> None:
-    """Of ten images 6 are right with the first classifier and 8 with the second, 1 and 3 with it alone; one is
-    wrong with both, in different ways.
+    """Of ten images 6 are right with the first classifier and 8 with the second, 1 and 3 with it alone; one
+    is wrong with both, in different ways.
     """
     labels = [0, 0, 0, 0, 1, 1, 1, 2, 2, 2]
     first = predictions(labels, [0, 0, 1, 1, 1, 1, 1, 0, 0, 2])
     second = predictions(labels, [0, 0, 0, 0, 0, 1, 1, 2, 1, 2])
     result = compare_predictions(
-        first, second, Noise(labels), ("old", "new"), methods=("a", "b"), right_of_all=(6, 7), data="toys",
+        (first, second), Noise(labels), ("old", "new"), methods=("a", "b"), right_of_all=(6, 7), data="toys",
         left_out=0, other_images=0, twins=0, other_classes=((), ()),
     )  # fmt: skip
     assert (result.first.right, result.second.right, result.images) == (6, 8, 10)
@@ -158,7 +158,9 @@ def test_the_command_and_its_page(tmp_path: Path, capsys: pytest.CaptureFixture[
     result = json.loads(capsys.readouterr().out)
     differences, page = result["differences"], (tmp_path / "page/comparison.html").read_text()
     assert result["images"] == 9
-    assert result["only_second"] - result["only_first"] == result["second"]["right"] - result["first"]["right"]
+    assert (
+        result["only_second"] - result["only_first"] == result["second"]["right"] - result["first"]["right"]
+    )
     assert page.count("<img") == len(differences) > 0
     table = read_csv(tmp_path / "page/differences.csv")
     assert [*table.image] == [image["image"] for image in differences]
