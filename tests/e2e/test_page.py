@@ -23,7 +23,7 @@ from dear.retrieval.index import open_index
 from dear.serving.limits import Limits, Refused
 from dear.serving.server import listen, server_of
 from dear.serving.service import Service
-from tests.unit.report.samples import PLACES, curve, noise_pictures, report_html, table
+from tests.unit.report.samples import PLACES, curve, material, noise_pictures, report_html, table
 from tests.unit.serving.small import bomb, picture, png, small_predictor
 
 for name, extra in (("uvicorn", "app"), ("playwright", "dev")):
@@ -401,8 +401,6 @@ def test_the_page_of_roles_is_sorted(browse: Open, tmp_path: Path) -> None:
 
 def test_a_page_prints_whole(browse: Open, tmp_path: Path) -> None:
     """On paper nothing scrolls and nobody opens what is folded away."""
-    from tests.unit.report.test_html import material
-
     path = tmp_path / "report.html"
     path.write_text(report_html(**material()))
     tab = browse(path.as_uri(), viewport={"width": 680, "height": 900})  # of A4 between its margins
