@@ -15,16 +15,16 @@ from dear.adapters.predictor import Predictor
 from dear.adapters.scoring import find_classes, find_twins_of_training, predict_images, unseen
 from dear.backbone.names import warn_of_toy
 from dear.data.dataset import Dataset, Images
-from dear.data.fewshot import Subset, items_by_class, leave_subsets
+from dear.data.fewshot import Subset, leave_subsets
 from dear.data.images.decode import as_image
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.errors import DataError, SettingsError, list_names, plural, printable
-from dear.evaluation.metrics import accuracy, calibration_error, log_loss
+from dear.evaluation.metrics import calibration_error, log_loss
 from dear.evaluation.predictions import ImagePredictions, Predictions
 from dear.methods.registry import METHODS
 from dear.reading.files import expanded
-from dear.report.grid import Cell, Grid, GridRow, csv_file
+from dear.report.grid import csv_file
 from dear.report.intervals import LEVEL, gain_interval, mcnemar_test, share_interval
 from dear.report.mistakes import WORST, image_rows, percent, title_of
 from dear.report.render import check_folder, gallery_photo, render_page, write_page
@@ -135,9 +135,10 @@ class Comparison:
         words = words if is_clear else "is neither clearly better nor clearly worse than"
         interval = f"{100 * self.low:+.1f} to {100 * self.high:+.1f}"
         alone = f"{plural(self.only_second, 'image')} right with {second} alone"
+        p_value = f"= {self.p:.3f}" if self.p >= 0.001 else "< 0.001"
         lines = [
             f"{second} {words} {first}: {100 * self.difference:+.1f} points ({level}: {interval}).",
-            f"{alone}, {self.only_first:,} with {first} alone (McNemar's exact test: p {_p_value(self.p)}).",
+            f"{alone}, {self.only_first:,} with {first} alone (McNemar's exact test: p {p_value}).",
         ]
         for scores in (self.first, self.second):
             interval = f"({level}: {scores.low:.1%} to {scores.high:.1%})"
@@ -152,10 +153,8 @@ class Comparison:
         first, second = self.first, self.second
         notes = []
         if self.left_out:
-            images = (
-                f"{self.left_out:,} of {plural(self.left_out + self.images + self.other_images, 'image')}"
-            )
-            notes.append(f"Left out: {images}, on which {first.name} or {second.name} was fitted.")
+            images = plural(self.left_out, "image")
+            notes.append(f"Left out: {images} on which {first.name} or {second.name} was fitted.")
         if self.twins:
             notes.append(
                 f"{self.twins:,} of the images are near-duplicates of training images of the data, or of "
@@ -174,10 +173,6 @@ class Comparison:
                 f"{first.name} has {first.right_of_all} right, {second.name} {second.right_of_all}."
             )
         return notes
-
-
-def _p_value(p: float) -> str:
-    return f"= {p:.3f}" if p >= 0.001 else "< 0.001"
 
 
 def compare(
@@ -327,137 +322,74 @@ def compare_predictions(
     **facts: Any,
 ) -> Comparison:
     """The comparison of the predictions of two classifiers for the same images, among the same classes."""
-    first, second = runs
-    count, right = len(images), torch.stack([first.correct, second.correct])
-    only_first, only_second = int((right[0] & ~right[1]).sum()), int((right[1] & ~right[0]).sum())
-    low, high = gain_interval(only_second, only_first, count)
-    per_class = []
-    for label, members in enumerate(items_by_class(first.labels, len(first.classes))):
-        if len(members):
-            one, other = right[:, members]
-            alone = int((one & ~other).sum()), int((other & ~one).sum())
-            facts_of_class = len(members), int(one.sum()), int(other.sum()), *alone
-            per_class.append(ClassDifference(first.classes[label], *facts_of_class))
-    per_class.sort(key=lambda row: (-abs(row.only_second - row.only_first), row.name))
-    rows, others = (image_rows(ImagePredictions.of(run, images)) for run in runs)
-    differ, name_of = rows.prediction != others.prediction, first.classes
-    differences = []
-    for row, other in zip(rows[differ].itertuples(), others[differ].itertuples(), strict=True):
-        is_right: Right = "second" if other.prediction == row.label else "neither"
-        differences.append(
-            ImageDifference(
-                title_of(row), row.image, name_of[row.label],
-                name_of[row.prediction], row.confidence, name_of[other.prediction], other.confidence,
-                "first" if row.prediction == row.label else is_right,
-            )
-        )  # fmt: skip
-    order = get_args(Right)
-    differences.sort(key=lambda d: (order.index(d.right), -max(d.first_probability, d.second_probability)))
+    count, name_of, order = len(images), runs[0].classes, get_args(Right)
+    first, second = (image_rows(ImagePredictions.of(run, images)) for run in runs)
+    right, other_right = first.prediction == first.label, second.prediction == second.label
+    alone = {"only_first": right & ~other_right, "only_second": other_right & ~right}
+    counts = DataFrame({"images": 1, "first": right, "second": other_right, **alone})
+    by_class, totals = counts.groupby(first.label).sum(), counts.sum()
+    per_class = [ClassDifference(name_of[label], *map(int, row)) for label, *row in by_class.itertuples()]
+    differ = first.prediction != second.prediction
+    differences = [
+        ImageDifference(
+            *(title_of(row), row.image, name_of[row.label]),
+            *(name_of[row.prediction], row.confidence, name_of[other.prediction], other.confidence),
+            order[[other.prediction, row.prediction, row.label].index(row.label)],
+        )
+        for row, other in zip(first[differ].itertuples(), second[differ].itertuples(), strict=True)
+    ]
     scores = [
         ClassifierScores(
-            name, method, int(run.correct.sum()), of_all, accuracy(run),
-            *share_interval(int(run.correct.sum()), count), log_loss(run), calibration_error(run),
+            *(name, method, right, of_all, right / count, *share_interval(right, count)),
+            *(log_loss(run), calibration_error(run)),
         )
-        for name, method, of_all, run in zip(names, methods, right_of_all, runs, strict=True)
-    ]  # fmt: skip
+        for name, method, right, of_all, run in zip(
+            names, methods, map(int, (totals["first"], totals["second"])), right_of_all, runs, strict=True
+        )
+    ]
+    lost, gained = int(totals.only_first), int(totals.only_second)
+    low, high = gain_interval(gained, lost, count)
+    differences.sort(key=lambda d: (order.index(d.right), -max(d.first_probability, d.second_probability)))
     return Comparison(
         images=count,
-        classes=first.classes,
+        classes=name_of,
         first=scores[0],
         second=scores[1],
-        only_first=only_first,
-        only_second=only_second,
-        difference=(only_second - only_first) / count,
+        only_first=lost,
+        only_second=gained,
+        difference=(gained - lost) / count,
         low=low,
         high=high,
-        p=mcnemar_test(only_second, only_first),
-        per_class=tuple(per_class),
+        p=mcnemar_test(gained, lost),
+        per_class=tuple(sorted(per_class, key=lambda c: (-abs(c.only_second - c.only_first), c.name))),
         differences=tuple(differences),
         **facts,
     )
 
 
-def write_comparison(
-    folder: Path, comparison: Comparison, images: Images, predictor: Predictor
-) -> tuple[Path, ...]:
-    """Write comparison.html, with its tables as CSV, into a folder; the predictor reads the pictures. Returns
-    the files, the page first. Raises OutputError.
-    """
-    first, second = comparison.first, comparison.second
+def write_comparison(folder: Path, comparison: Comparison, images: Images, predictor: Predictor) -> None:
+    """Write comparison.html, with its tables as CSV, into a folder; the predictor reads the pictures."""
     whole, _ = leave_subsets(images)
-    titles = {
-        "second": f"Right with {second.name} alone",
-        "first": f"Right with {first.name} alone",
-        "neither": "Wrong with both, in different ways",
-    }
-    galleries = []
-    for right, title in titles.items():
-        differing = [image for image in comparison.differences if image.right == right]
-        photos = [
-            gallery_photo(
-                as_image(load_view(predictor, whole, image.number)),
-                title=image.image,
-                alt=image.label,
-                captions={
-                    "class": image.label,
-                    first.name: f"{image.first} {percent(image.first_probability)}",
-                    second.name: f"{image.second} {percent(image.second_probability)}",
-                },
-            )
-            for image in differing[:MOST_SHOWN]
-        ]
-        if differing:
-            galleries.append((title, photos, len(differing)))
+
+    def show(image: ImageDifference) -> dict[str, Any]:
+        captions = {
+            "class": image.label,
+            comparison.first.name: f"{image.first} {percent(image.first_probability)}",
+            comparison.second.name: f"{image.second} {percent(image.second_probability)}",
+        }
+        picture = as_image(load_view(predictor, whole, image.number))
+        return gallery_photo(picture, title=image.image, alt=image.label, captions=captions)
+
+    every = comparison.differences
+    kinds = {right: [image for image in every if image.right == right] for right in get_args(Right)}
+    galleries = {right: [show(image) for image in of_kind[:MOST_SHOWN]] for right, of_kind in kinds.items()}
     text = render_page(
-        "comparison.html.j2",
-        comparison=comparison,
-        scores=scores_grid(comparison),
-        classes=classes_grid(comparison),
-        galleries=galleries,
+        "comparison.html.j2", comparison=comparison, kinds=kinds, galleries=galleries, most=WORST
     )
-    both = DataFrame([vars(first), vars(second)])
+    columns = [column.name for column in fields(ImageDifference)]
     tables = {
-        "scores.csv": both,
+        "scores.csv": DataFrame([vars(comparison.first), vars(comparison.second)]),
         "classes.csv": DataFrame([vars(row) for row in comparison.per_class]),
-        "differences.csv": DataFrame(
-            [vars(image) for image in comparison.differences],
-            columns=[column.name for column in fields(ImageDifference)],
-        ),
+        "differences.csv": DataFrame([vars(image) for image in comparison.differences], columns=columns),
     }
-    return write_page(folder, PAGE, text, {name: csv_file(table) for name, table in tables.items()}, ())
-
-
-def scores_grid(comparison: Comparison) -> Grid:
-    """The two classifiers: their accuracy with its interval, log-loss and calibration error."""
-    rows = [
-        GridRow(
-            scores.name,
-            (
-                Cell(scores.right, decimals=0),
-                *(Cell(100 * share, decimals=1) for share in (scores.accuracy, scores.low, scores.high)),
-                Cell(scores.log_loss),
-                Cell(100 * scores.calibration_error, decimals=1),
-            ),
-        )
-        for scores in (comparison.first, comparison.second)
-    ]
-    note = (
-        f"Percent, and the {LEVEL:.0%} interval (Wilson's) of the accuracy; log-loss in nats; ECE is the "
-        "calibration error."
-    )
-    columns = ("Right", "Accuracy", "from", "to", "Log-loss", "ECE")
-    return Grid("scores", "Scores", "Classifier", columns, tuple(rows), (note,))
-
-
-def classes_grid(comparison: Comparison) -> Grid:
-    """The images of each class that are right with each classifier and with one alone; the largest difference
-    first, of at most `WORST` classes.
-    """
-    first, second = comparison.first.name, comparison.second.name
-    columns = ("Images", first, second, f"{first} alone", f"{second} alone")
-    rows = [
-        GridRow(row.name, tuple(Cell(count, decimals=0) for count in [*vars(row).values()][1:]))
-        for row in comparison.per_class[:WORST]
-    ]
-    note = "Images that are right with each, and with one of them alone; the largest difference first."
-    return Grid("classes", "Right by class", "Class", columns, tuple(rows), (note,))
+    write_page(folder, PAGE, text, {name: csv_file(table) for name, table in tables.items()}, ())
