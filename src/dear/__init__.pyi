@@ -3,6 +3,7 @@
 from .adapters.attention import attention_maps as attention_maps
 from .adapters.bundle import Bundle as Bundle
 from .adapters.classifier import DearClassifier as DearClassifier
+from .adapters.compare import compare as compare
 from .adapters.fit import fit as fit
 from .adapters.predictor import Predictor as Predictor
 from .adapters.review import find_label_issues as find_label_issues
