@@ -1,8 +1,8 @@
 """Make the runs of experiments: in this process, in several, or on a Ray cluster."""
 
 import warnings
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,20 +12,19 @@ import torch
 
 from dear.backbone.device import find_device
 from dear.data.loading import held_notes
-from dear.errors import DearError, OutputError, warn
+from dear.errors import DearError, OutputError, SettingsError, installation, warn
 from dear.evaluation.experiment import Experiment, Machines
-from dear.evaluation.log import log_epochs
-from dear.evaluation.runs import RunProgress, RunResult, check_experiment
+from dear.evaluation.runs import RunResult, check_experiment
 from dear.evaluation.session import Session
 from dear.evaluation.workers import Message, Task, make_runs_here, make_runs_in_processes, open_cluster
-from dear.progress import TrainingStep, unreported
+from dear.progress import RunProgress, TrainingStep, silent
 from dear.writing import make_folder, require_writable
 
 WAITING = "waiting for a run that another command makes:"
 
 
 def launch(
-    experiments: Sequence[Experiment], machines: Machines | None = None, progress: RunProgress = unreported
+    experiments: Sequence[Experiment], machines: Machines | None = None, progress: RunProgress = silent
 ) -> list[list[dict[str, Any]]]:
     """`make_runs`; returns the records, grouped by experiment. Raises the error of the first run that failed,
     once all others are made: called again, it makes only those without a record.
@@ -37,7 +36,7 @@ def launch(
 
 
 def make_runs(
-    experiments: Sequence[Experiment], machines: Machines | None = None, progress: RunProgress = unreported
+    experiments: Sequence[Experiment], machines: Machines | None = None, progress: RunProgress = silent
 ) -> tuple[list[list[dict[str, Any]]], list[tuple[Experiment, DearError]]]:
     """Make all runs of some experiments; returns their records, grouped by experiment, and the runs that
     failed, with their errors. A run with a record is not repeated; one that another command makes is waited
@@ -135,3 +134,25 @@ def open_session(machines: Machines) -> Session:
         return Session("cpu", target=torch.device("cpu" if machines.device == "cpu" else "cuda"))
     device = find_device(machines.device)
     return Session("cpu" if machines.jobs > 1 else device, target=device)
+
+
+@contextmanager
+def log_epochs(folder: Path, progress: RunProgress) -> Iterator[RunProgress]:
+    """A progress that also writes what is recorded of each epoch into a folder for TensorBoard, under the run
+    and the method that is trained: the run's own, or its teacher. Raises OutputError for a folder that cannot
+    be written to, SettingsError without TensorBoard.
+    """
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ModuleNotFoundError as error:
+        raise SettingsError(f"TensorBoard is not installed: {installation('log')}, or omit --log.") from error
+    make_folder(folder, "with --log")
+    with SummaryWriter(folder) as writer:
+
+        def log(run: str, step: TrainingStep | None) -> None:
+            progress(run, step)
+            if step is not None:
+                for name, value in step.record.items():
+                    writer.add_scalar(f"{run}/{step.method}/{name}", value, step.epoch)
+
+        yield log

@@ -3,7 +3,6 @@ report uses them too.
 """
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
@@ -12,12 +11,11 @@ from dear.evaluation.protocols import PROTOCOLS
 from dear.reading.files import ReadingError
 from dear.reading.plain import read_json
 from dear.reading.typed import Number, shown, typed
-from dear.writing import output_file, write_json
 
 RECORD_NAME = re.compile(r"-\d+shot-seed-?\d+-[0-9a-f]{8}\.json\Z")
 """The end of the name that `dear.evaluation.resolve.run_name` gives to a record."""
-BESIDE = (".npz",)
-"""The suffixes of the files of a run beside its record."""
+PREDICTIONS, WEIGHTS = ".npz", ".safetensors"
+"""The endings of the files beside a record, which otherwise have its name."""
 SCHEMA = 2
 """The number of the structure of records; no other is read."""
 
@@ -58,6 +56,7 @@ class Record(TypedDict):
     train: NotRequired[dict[str, Any]]
     selection: NotRequired[dict[str, Any]]
     results: dict[str, Any]
+    adapter: NotRequired[dict[str, Any] | None]
     fusion_weights: NotRequired[dict[str, Number] | None]
     trainable_parameters: NotRequired[int]
     seconds: NotRequired[dict[str, Number]]
@@ -68,20 +67,6 @@ class Record(TypedDict):
 def is_record_name(name: str) -> bool:
     """True if a file is called as the record of a run."""
     return RECORD_NAME.search(name) is not None
-
-
-def read_files(record: Path) -> dict[str, bytes]:
-    """The files beside a record, by their suffix: its predictions."""
-    paths = [record.with_suffix(suffix) for suffix in BESIDE]
-    return {path.suffix: path.read_bytes() for path in paths if path.exists()}
-
-
-def write_record(path: Path, record: Mapping[str, Any], files: Mapping[str, bytes]) -> None:
-    """Write the files beside a record (`read_files`), and then the record. Raises OutputError."""
-    for suffix, content in files.items():
-        with output_file(path.with_suffix(suffix)) as file:
-            file.write(content)
-    write_json(path, record)
 
 
 def read_record(path: Path, **expected: str | None) -> dict[str, Any]:
@@ -98,6 +83,15 @@ def read_record(path: Path, **expected: str | None) -> dict[str, Any]:
         reason = error.reason if isinstance(error, ReadingError) else str(error).rstrip(".")
         raise DataError(f"{path} is not a run record: {reason}. Remove it and run it again.") from error
     return record
+
+
+def find_record(path: Path, *, with_weights: bool, **expected: str | None) -> dict[str, Any] | None:
+    """The record of a run if there is one; ``with_weights`` only if the trained tensors are beside it. Raises
+    as `read_record`.
+    """
+    record = read_record(path, **expected) if path.exists() else None
+    lacks_weights = record is not None and not (record.get("adapter") and path.with_suffix(WEIGHTS).exists())
+    return None if with_weights and lacks_weights else record
 
 
 def check_record(record: dict[str, Any]) -> None:

@@ -25,8 +25,8 @@ from filelock import FileLock, Timeout
 from dear.backbone.device import find_device, threads_per_job, use_threads
 from dear.errors import DearError, OutputError, SettingsError, installation
 from dear.evaluation.experiment import Experiment, Machines
-from dear.evaluation.records import read_files, read_record, write_record
-from dear.evaluation.runs import RunResult, make_run
+from dear.evaluation.records import find_record
+from dear.evaluation.runs import RunResult, files_beside, make_run, write_run
 from dear.evaluation.session import Session
 from dear.progress import TrainingStep
 from dear.writing import UNFINISHED
@@ -72,9 +72,10 @@ class Task:
     def read(self) -> RunResult | DearError | None:
         """Its record, or what is wrong with it; None if there is none."""
         try:
-            return RunResult(read_record(self.record, **self._expected)) if self.record.exists() else None
+            record = find_record(self.record, with_weights=self.run.keep_weights, **self._expected)
         except DearError as error:
             return error
+        return None if record is None else RunResult(record)
 
     @contextmanager
     def lock(self) -> Iterator[bool]:
@@ -212,7 +213,7 @@ class RemoteWorker:
                 return number, None
             result = task.read() or make_run(self.session, task.run)
         if isinstance(result, RunResult):
-            result = result._replace(files=read_files(task.record))
+            result = result._replace(files=files_beside(task.record))
         return number, result
 
 
@@ -249,8 +250,8 @@ class Cluster:
                 continue
             if result is None:
                 submit(number)
-            if isinstance(result, RunResult) and not (path := tasks[number].record).exists():
-                write_record(path, result.record, result.files or {})
+            if isinstance(result, RunResult) and tasks[number].read() is None:
+                write_run(tasks[number].record, result.record, result.files or {})
             tell(number, result)
         tell_lost(tasks, tell)
 

@@ -7,10 +7,10 @@ import pytest
 
 from dear.backbone.clip import Clip
 from dear.errors import OutputError
-from dear.evaluation.log import log_epochs
+from dear.evaluation.launch import log_epochs
 from dear.evaluation.resolve import MethodSetup
 from dear.evaluation.runs import run_all
-from dear.progress import unreported
+from dear.progress import silent
 from tests.unit.training.world import noise_dataset
 
 tensorboard = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
@@ -40,6 +40,6 @@ def test_epochs_are_logged_as_recorded(small_clip: Clip, tmp_path: Path) -> None
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     for folder in (tmp_path / "file", tmp_path / "file" / "deeper", Path("/proc/none")):
-        with pytest.raises(OutputError, match=r"cannot write to .*--log"), log_epochs(folder, unreported):
+        with pytest.raises(OutputError, match=r"cannot write to .*--log"), log_epochs(folder, silent):
             pass
     assert (tmp_path / "file").read_text() == "mine"

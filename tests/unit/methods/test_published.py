@@ -24,7 +24,7 @@ from dear.evaluation.protocols.base import Protocol
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.protocols.few_shot import FewShot
 from dear.evaluation.protocols.transfer import CrossDataset, DomainGeneralization
-from dear.evaluation.recipe import load_recipe
+from dear.evaluation.recipe import load_recipes
 from dear.evaluation.resolve import MethodSetup, ResolvedSettings, resolve
 from dear.evaluation.session import Session
 from dear.methods import registry
@@ -33,7 +33,6 @@ from dear.methods.declaration import MethodSettings, read_published_rows
 from dear.methods.registry import METHODS, register
 from dear.training.settings import TrainSettings
 from tests.unit.training.world import noise_dataset
-
 
 NOISE = noise_dataset()
 
@@ -84,7 +83,7 @@ def test_a_field_set_to_its_default_runs(name: str, tmp_path: Path) -> None:
     items = [{"method": name, "label": field, "settings": {field: defaults[field]}} for field in defaults]
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(yaml.safe_dump({"protocol": "few-shot", "out": "runs", "methods": items}))
-    by_recipe = {setup.label: setup.settings for setup in load_recipe(recipe).methods}
+    by_recipe = {setup.label: setup.settings for setup in load_recipes(recipe)[0].methods}
     app = App(default_command=with_method_settings(few_shot, [name]), default_parameter=OPTIONS)
     stated = {
         field: default for field, default in defaults.items() if default is not None
