@@ -4,6 +4,7 @@ from .adapters.bundle import Bundle as Bundle
 from .adapters.classifier import DearClassifier as DearClassifier
 from .adapters.fit import fit as fit
 from .adapters.predictor import Predictor as Predictor
+from .adapters.review import apply_labels as apply_labels
 from .adapters.review import find_label_issues as find_label_issues
 from .adapters.scoring import evaluate_bundle as evaluate_bundle
 from .backbone.loading.load import load_clip as load_clip

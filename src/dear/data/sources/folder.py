@@ -10,7 +10,7 @@ from shlex import quote
 
 from dear.data.images.decode import HEIC, SUFFIXES
 from dear.data.settings import DataSettings
-from dear.data.sources.listing import FEW, Listing, Row, SplitNote, fault, sort_names
+from dear.data.sources.listing import FEW, SEEDED, UNLABELED, Listing, Row, SplitNote, fault, sort_names
 from dear.data.sources.splits import PREFIX, make_split, names_of_splits, split_of
 from dear.data.sources.table import SUFFIXES as TABLES
 from dear.data.sources.table import lists_files
@@ -204,14 +204,17 @@ def _note(files: Sequence[str], subjects: str, what: str, left: str) -> tuple[st
 
 
 def _read_classes(folder: Path, domains: Sequence[str], settings: DataSettings) -> Listing:
-    """A folder of classes or of domains."""
+    """A folder of classes or of domains; one of images alone is without classes until corrections name them."""
     parents = domains or [""]
     classes_by_parent = [_list_classes(folder / parent) for parent in parents]
     classes = sort_names({name for names in classes_by_parent for name in names})
     if not classes:
-        raise DataError(
-            f"{folder} has no folders of classes. Give a folder with one folder of images per class, "
-            "with train/ and test/, a folder in CoOp's layout, a CSV or JSONL file, or a zip."
+        images, others = _files(folder, folder)
+        if not images:
+            raise no_classes(folder)
+        rows, notes = tuple(Row(image, UNLABELED) for image in images), ignored_note(others)
+        return Listing(
+            folder.resolve().name, folder, (), (), {"train": rows, "test": ()}, SEEDED, notes=notes
         )
     rows, ignored, notes = list[Row](), list[str](), list[str]()
     labels = {name: label for label, name in enumerate(classes)}
@@ -233,6 +236,14 @@ def _read_classes(folder: Path, domains: Sequence[str], settings: DataSettings) 
     split = make_split(rows, settings, keys, name)
     notes += [*split.notes, *_left_out_notes(folder, ["", *domains], ignored)]
     return Listing(name, folder, keys, keys, split.splits, split.origin, notes=tuple(notes))
+
+
+def no_classes(folder: Path) -> DataError:
+    """The error for a folder of images that neither folders nor corrections give a class."""
+    return DataError(
+        f"{folder} has no folders of classes. Give a folder with one folder of images per class, with train/ "
+        "and test/, a folder in CoOp's layout, a CSV or JSONL file, or a zip."
+    )
 
 
 def _read_only_split(folder: Path, name: str, settings: DataSettings) -> Listing:
