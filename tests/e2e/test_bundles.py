@@ -187,17 +187,21 @@ def test_export_gives_the_same_probabilities(
 
 
 def test_a_fit_skips_broken_images_and_takes_corrections(photos: Path, tmp_path: Path, run: Run) -> None:
-    """The table is what `dear predict` wrote, with one class corrected."""
+    """The table is what `dear predict` wrote, with one class corrected; what a test image shows is tested."""
     folder, table = tmp_path / "signs", tmp_path / "p.csv"
     shutil.copytree(photos, folder)
     broken, wrong = sorted((folder / "test").rglob("0.png"))[:2]
     broken.write_bytes(broken.read_bytes()[:200])
     name = next(path.name for path in (folder / "test").iterdir() if path.name != wrong.parent.name)
     table.write_text(f"file,class,probability,predicted,checked\n{wrong},{name},0.5,{wrong.parent.name},\n")
-    words = ["fit", str(folder), str(table), "--model", "tiny", "--method", "zero-shot"]
+    told = run(["labels", "apply", str(table), str(folder)])[0]
+    assert "1 label in" in told
+    assert "1 of 1 row used: 1 label changed" in told
+    words = ["fit", str(folder), "--model", "tiny", "--method", "zero-shot"]
     assert main([*words, "--out", str(tmp_path / "bundle"), "--json"]) == 0
     config = json.loads((tmp_path / "bundle/config.json").read_text())
-    assert config["scores"]["images"] == 4  # of six: the one that was corrected is trained on
+    assert config["scores"]["images"] == 5
+    assert config["scores"]["per_class"][name] != config["scores"]["per_class"].get(wrong.parent.name)
     assert broken.name in run([*words, "--dataset.broken", "stop", "--out", str(tmp_path / "other")], 2)[1]
 
 

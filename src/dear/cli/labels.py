@@ -62,9 +62,10 @@ def command_apply(
 ) -> dict[str, Any]:
     """Put the labels of a reviewed table beside the data, as corrections.csv, which every command reads.
 
-    The table is one of `dear review`, `fit`, `predict` or `suggest`, in which somebody corrected labels, wrote
-    yes in the column checked, or filled in labels; or any with columns path and label. A label is a class, keep,
-    or none for an image of no class. A correction follows an image that is moved or renamed, by its content.
+    The table is one of `dear review`, `fit`, `predict` or `suggest`, in which somebody corrected labels,
+    wrote yes in the column checked, or filled in labels; or any with columns path and label. A label is a
+    class, keep, or none for an image of no class. A correction follows an image that is moved or renamed, by
+    its content.
 
     Args:
         reviewed: The table, a CSV file.
@@ -98,8 +99,8 @@ def command_suggest(
     """Suggest images to label next: those that the classifier is least sure of, no two alike; then as many
     that look like none of its classes, maybe of a new one, grouped by likeness.
 
-    The CSV has a row for each, with an empty label beside the suggested class. Fill in labels, put them beside
-    the images with `dear labels apply next.csv more-photos/`, and fit to both folders. Images that the
+    The CSV has a row for each, with an empty label beside the suggested class. Fill in labels, put them
+    beside the images with `dear labels apply next.csv more-photos/`, and fit to both folders. Images that the
     classifier was fitted on are not suggested, nor are those that have a label there.
 
     Args:
@@ -115,7 +116,8 @@ def command_suggest(
 
 def render_suggest(result: dict[str, Any], console: PrintableConsole) -> None:
     """Show the first ones, and what to do with the file."""
-    out, suggestions = result["out"], result["suggestions"]
+    out, images = quote(str(result["out"])), quote(str(result["images"]))
+    suggestions = result["suggestions"]
     of_classes = [suggestion for suggestion in suggestions if not suggestion.new_class]
     new = [suggestion for suggestion in suggestions if suggestion.new_class]
     for title, listed in (("of your classes:", of_classes), ("maybe of a new class, alike by groups:", new)):
@@ -132,7 +134,7 @@ def render_suggest(result: dict[str, Any], console: PrintableConsole) -> None:
                 *([f"... and {more} more"] if more > 0 else []),
             )
     console.say(
-        f"{plural(len(suggestions), 'image')} to label: {out}",
-        f"next: fill in its column label, then dear labels apply {quote(str(out))} {quote(str(result['images']))}",
-        f"and dear fit DATA {quote(str(result['images']))} --out DIR with the options of the first fit",
+        f"{plural(len(suggestions), 'image')} to label: {result['out']}",
+        f"next: fill in its column label, then dear labels apply {out} {images}",
+        f"and dear fit DATA {images} --out DIR with the options of the first fit",
     )

@@ -60,8 +60,8 @@ def corrections_file(data: Any) -> Path | None:
 
 
 def key_of(label: str, keys: Sequence[str], classnames: Sequence[str]) -> str:
-    """What the corrections of a data set have for an answer: the folder or label of the class that is called so,
-    `NONE`, or that of a new class.
+    """What the corrections of a data set have for an answer: the folder or label of the class that is called
+    so, `NONE`, or that of a new class.
     """
     known = dict(zip(map(plain_name, keys), keys, strict=True))
     known |= dict(zip(map(plain_name, classnames), keys, strict=True))

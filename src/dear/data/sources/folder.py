@@ -204,7 +204,7 @@ def _note(files: Sequence[str], subjects: str, what: str, left: str) -> tuple[st
 
 
 def _read_classes(folder: Path, domains: Sequence[str], settings: DataSettings) -> Listing:
-    """A folder of classes or of domains; one of images alone is without classes until corrections name them."""
+    """A folder of classes or of domains; one of images alone has classes by corrections."""
     parents = domains or [""]
     classes_by_parent = [_list_classes(folder / parent) for parent in parents]
     classes = sort_names({name for names in classes_by_parent for name in names})

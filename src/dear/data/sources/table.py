@@ -187,8 +187,8 @@ def _read_entries(table: Path, settings: DataSettings) -> tuple[list[Entry], lis
     for number, row in read_rows(table, settings):
         if isinstance(row, dict) and not WRITTEN_HERE.isdisjoint(row):
             raise DataError(
-                f"{table} is a table that dear wrote: correct it, then `dear labels apply "
-                f"{quote(str(table))} FOLDER` puts its labels beside the photographs, where every command reads them."
+                f"{table} is a table that dear wrote: correct it, then put its labels beside the images, "
+                f"where every command reads them: dear labels apply {quote(str(table))} FOLDER."
             )
         with as_fault():
             boxes = boxes or [name for name in row if name.lower() in BOXES and isinstance(row, dict)]
