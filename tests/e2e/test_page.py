@@ -179,7 +179,7 @@ def test_the_page_corrects_what_it_shows(
         page.wait_for_selector(f"#saved:has-text('Saved: {wanted.best.name}.')")
         page.fill("#label", "None of these")
         page.press("#label", "Enter")
-        page.wait_for_selector("#saved:has-text('Saved: none.')")
+        page.wait_for_selector("#saved:has-text('Saved: remove.')")
         page.click("#examples button[title=photo]")
         page.wait_for_selector("#saved", state="hidden")
         page.wait_for_selector("#result details[open]")
@@ -205,7 +205,7 @@ def test_the_page_corrects_what_it_shows(
             urllib.request.urlopen(asked)
     [stranger_label] = [one.best.name for one in service.predictor.predict([picture(99)], top=1)]
     assert {row.path: (row.label, row.content) for row in read_corrections(folder / "corrections.csv")} == {
-        "3.png": ("none", file_hash(folder / "3.png")),
+        "3.png": ("remove", file_hash(folder / "3.png")),
         "photo.jpg": ("an owl", file_hash(folder / "photo.jpg")),
         "=new.png": (stranger_label, hash_image(png(picture(99)))),
     }

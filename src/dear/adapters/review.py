@@ -30,7 +30,7 @@ from dear.data.images.photos import HeldImages, PhotoImages, file_hash, image_ha
 from dear.data.loading import held_notes, name_listings, read_source
 from dear.data.settings import DataSettings
 from dear.data.sources.corrections import (
-    NONE,
+    REMOVE,
     Correction,
     answered_contents,
     corrections_file,
@@ -330,7 +330,7 @@ def apply_labels(
             listing.keys
             and all(map(WHOLE.fullmatch, listing.keys))
             and not WHOLE.fullmatch(key)
-            and key != NONE
+            and key != REMOVE
         ):
             raise DataError(
                 f"{where}: {label!r:.80} is a name, but the classes of {data} are numbers: give the "

@@ -29,7 +29,7 @@ from dear.data.images.photos import hash_image
 from dear.data.images.transforms import eval_view, to_unit
 from dear.data.settings import DataSettings
 from dear.data.sources.corrections import (
-    NONE,
+    REMOVE,
     Correction,
     corrections_file,
     key_of,
@@ -217,7 +217,7 @@ class Service:
         rows = [Correction(path, key, content) for path in here] or [
             Correction(printable(name), key, content)
         ]
-        merge_corrections(table, rows if key == NONE else rows[:1], settings)
+        merge_corrections(table, rows if key == REMOVE else rows[:1], settings)
         return {"label": key, "is_in_data": bool(here)}
 
     async def thumbnail(self, hit: Hit) -> bytes | None:

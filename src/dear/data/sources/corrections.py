@@ -31,14 +31,14 @@ from dear.errors import DataError, plural
 from dear.reading.files import CORRECTIONS, expanded
 from dear.writing import csv_rows, csv_text, locked, output_file
 
-NONE = "none"
-"""What the table has as the label of a photograph of no class."""
-OF_NO_CLASS = frozenset([NONE, "none of these", "remove"])
+REMOVE = "remove"
+"""What the table has as the label of an image that is left out."""
+OF_NO_CLASS = frozenset([REMOVE, "none", "none of these"])
 """Answers that mean this, unless a class is called so."""
 
 
 class Correction(NamedTuple):
-    """A row: where the photograph was, the folder or label of its class or `NONE`, and the hash of its file,
+    """A row: where the photograph was, the folder or label of its class or `REMOVE`, and the hash of its file,
     empty if the row has none and its file is gone.
     """
 
@@ -61,11 +61,19 @@ def corrections_file(data: Any) -> Path | None:
 
 def key_of(label: str, keys: Sequence[str], classnames: Sequence[str]) -> str:
     """What the corrections of a data set have for an answer: the folder or label of the class that is called
-    so, `NONE`, or that of a new class.
+    so, `REMOVE`, or that of a new class.
     """
     known = dict(zip(map(plain_name, keys), keys, strict=True))
     known |= dict(zip(map(plain_name, classnames), keys, strict=True))
-    return known.get(plain_name(label), NONE if plain_name(label) in OF_NO_CLASS else plain_label(label))
+    if key := known.get(plain_name(label)):
+        return key
+    if plain_name(label) not in OF_NO_CLASS:
+        return plain_label(label)
+    if REMOVE in known:
+        raise DataError(
+            f"a class is called {REMOVE!r}, so no image can be left out by that: rename the class."
+        )
+    return REMOVE
 
 
 def read_corrections(table: Path) -> list[Correction]:
@@ -77,7 +85,7 @@ def read_corrections(table: Path) -> list[Correction]:
         where, names = f"{table}, line {number}", (column(PATHS, row), column(LABELS, row), "hash")
         path, label, digest = (ESCAPED.sub("", plain_label(row.get(name) or "")) for name in names)
         if not path or not label:
-            raise DataError(f"{where} needs a path and a label: that of a class, or {NONE}.")
+            raise DataError(f"{where} needs a path and a label: that of a class, or {REMOVE}.")
         try:
             content = bytes.fromhex(digest)
         except ValueError as error:
@@ -170,7 +178,7 @@ def _rows_by_path(
     for (path, content), spellings in names.items():
         rows = by_content[content]
         itself = [row for row in rows if row.path in spellings]
-        of_class = [row for row in rows if row.label != NONE]
+        of_class = [row for row in rows if row.label != REMOVE]
         moved = [row for row in rows if (row.path, content) not in here]
         if counting := [*itself[-1:], *of_class[-1:], *moved[-1:]]:
             chosen[path] = counting[0]
@@ -215,9 +223,11 @@ def merge_corrections(table: Path, corrections: Sequence[Correction], settings: 
     with locked(table, settings.cache_folder(), seconds=60):
         merged = {(row.path, row.content): row for row in read_corrections(table)}
         for new in corrections:
-            if new.label != NONE:
+            if new.label != REMOVE:
                 merged = {
-                    key: row for key, row in merged.items() if row.content != new.content or row.label == NONE
+                    key: row
+                    for key, row in merged.items()
+                    if row.content != new.content or row.label == REMOVE
                 }
             merged[new.path, new.content] = new
         with output_file(table, "the corrections", "for the data") as file, csv_rows(file) as rows:
