@@ -38,8 +38,8 @@ OF_NO_CLASS = frozenset([REMOVE, "none", "none of these"])
 
 
 class Correction(NamedTuple):
-    """A row: where the image was, the folder or label of its class or `REMOVE`, and the hash of its file, empty
-    if the row has none and its file is gone.
+    """A row: where the image was, the folder or label of its class or `REMOVE`, and the hash of its file.
+    The hash is empty if the row has none and the file is gone.
     """
 
     path: str
