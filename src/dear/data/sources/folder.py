@@ -209,13 +209,12 @@ def _read_classes(folder: Path, domains: Sequence[str], settings: DataSettings) 
     classes_by_parent = [_list_classes(folder / parent) for parent in parents]
     classes = sort_names({name for names in classes_by_parent for name in names})
     if not classes:
-        images, others = _files(folder, folder)
-        if not images:
+        files, others = _files(folder, folder)
+        if not files:
             raise no_classes(folder)
-        rows, notes = tuple(Row(image, UNLABELED) for image in images), ignored_note(others)
-        return Listing(
-            folder.resolve().name, folder, (), (), {"train": rows, "test": ()}, SEEDED, notes=notes
-        )
+        unlabeled = tuple(Row(file, UNLABELED) for file in files)
+        split = {"train": unlabeled, "test": ()}
+        return Listing(folder.resolve().name, folder, (), (), split, SEEDED, notes=ignored_note(others))
     rows, ignored, notes = list[Row](), list[str](), list[str]()
     labels = {name: label for label, name in enumerate(classes)}
     for parent, names in zip(parents, classes_by_parent, strict=True):
