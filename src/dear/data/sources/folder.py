@@ -213,8 +213,8 @@ def _read_classes(folder: Path, domains: Sequence[str], settings: DataSettings) 
         if not files:
             raise no_classes(folder)
         unlabeled = tuple(Row(file, UNLABELED) for file in files)
-        split = {"train": unlabeled, "test": ()}
-        return Listing(folder.resolve().name, folder, (), (), split, SEEDED, notes=ignored_note(others))
+        parts = {"train": unlabeled, "test": ()}
+        return Listing(folder.resolve().name, folder, (), (), parts, SEEDED, notes=ignored_note(others))
     rows, ignored, notes = list[Row](), list[str](), list[str]()
     labels = {name: label for label, name in enumerate(classes)}
     for parent, names in zip(parents, classes_by_parent, strict=True):
