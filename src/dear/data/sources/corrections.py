@@ -19,13 +19,11 @@ from dear.data.sources.listing import (
     UNLABELED,
     Listing,
     Row,
-    SplitNote,
     describe_new_class,
     plain_label,
     plain_name,
     sort_names,
 )
-from dear.data.sources.splits import make_split
 from dear.data.sources.table import ESCAPED, LABELS, PATHS, column, read_rows
 from dear.errors import DataError, plural
 from dear.reading.files import CORRECTIONS, expanded
@@ -105,8 +103,8 @@ def answered_contents(data: Any) -> set[bytes]:
 
 
 def correct(listing: Listing, table: Path, settings: DataSettings) -> Listing:
-    """A data set with its corrections. A split that was made here is made anew, as if the folders had been
-    corrected; a class that loses its last image is none. A benchmark stays as it was published.
+    """A data set with its corrections. Images stay on the side of a split; a class that loses its last image
+    is none. A benchmark stays as it was published.
 
     Of several rows of a content that of the file itself counts, then one with a class, for copies are of one
     class; a row that leaves out a file leaves out its copies only if the file is gone.
@@ -151,7 +149,7 @@ def correct(listing: Listing, table: Path, settings: DataSettings) -> Listing:
     elsewhere = len(corrections) - used
     away = f"; {elsewhere} {'is' if elsewhere == 1 else 'are'} of files that are not here" * bool(elsewhere)
     notes = [*listing.notes, f"{CORRECTIONS}: {used} of {plural(len(corrections), 'row')} used: {what}{away}"]
-    return _with_classes(replace(listing, notes=(*notes, *new)), labels, splits, settings)
+    return _with_classes(replace(listing, notes=(*notes, *new)), labels, splits)
 
 
 def _rows_by_path(
@@ -185,9 +183,7 @@ def _rows_by_path(
     return chosen
 
 
-def _with_classes(
-    listing: Listing, labels: dict[str, int], splits: dict[str, list[Row]], settings: DataSettings
-) -> Listing:
+def _with_classes(listing: Listing, labels: dict[str, int], splits: dict[str, list[Row]]) -> Listing:
     """A listing with other rows, whose labels are those of these keys: without classes that have lost their
     images, and with new ones in their place by name if all are in that order.
     """
@@ -203,16 +199,13 @@ def _with_classes(
     rows = {
         part: tuple(Row(row.path, numbers[row.label]) for row in within) for part, within in splits.items()
     }
-    notes, origin = list(listing.notes), listing.origin
-    notes += [f"{CORRECTIONS} leaves {key!r} no image: it is no class" for key in lost]
-    if listing.is_split_here and keys:
-        everything = [row for part in rows.values() for row in part]
-        split = make_split(everything, settings, keys, listing.name, listing.groups)
-        notes = [note for note in notes if not isinstance(note, SplitNote)] + [*split.notes]
-        rows, origin = dict(split.splits), split.origin
-    classnames = tuple(names.get(key, key) for key in keys)
+    lines = [f"{CORRECTIONS} leaves {key!r} no image: it is no class" for key in lost]
     return replace(
-        listing, keys=tuple(keys), classnames=classnames, splits=rows, notes=tuple(notes), origin=origin
+        listing,
+        keys=tuple(keys),
+        classnames=tuple(names.get(key, key) for key in keys),
+        splits=rows,
+        notes=(*listing.notes, *lines),
     )
 
 
