@@ -249,7 +249,7 @@ class Predictor:
     @torch.no_grad()
     def suggest(self, images: Any, count: int = 50) -> list[Suggestion]:
         """The images to label next: those that it is least sure of, no two alike, then as many that look like
-        no class, by groups (`choose_all`); none that has a label or is unreadable. Raises DataError without any.
+        no class, by groups (`choose_all`); none labeled, none unreadable. Raises DataError without any.
         """
         if count < 1:
             raise SettingsError(f"count is {count}: it must be at least 1.")
