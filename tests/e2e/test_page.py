@@ -5,8 +5,6 @@ import io
 import shutil
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,14 +17,12 @@ import pytest
 
 from dear.adapters.index_encoder import BundleEncoder
 from dear.backbone.clip import Clip
-from dear.data.images.photos import file_hash, hash_image
-from dear.data.sources.corrections import read_corrections
 from dear.report.roles_page import write_roles_page
 from dear.retrieval.build import build_index
 from dear.retrieval.index import open_index
 from dear.serving.limits import Limits, Refused
 from dear.serving.server import listen, server_of
-from dear.serving.service import Service, list_example_files, load_examples
+from dear.serving.service import Service
 from tests.unit.report.samples import PLACES, curve, noise_pictures, table
 from tests.unit.serving.small import bomb, picture, png, small_predictor
 
@@ -155,60 +151,6 @@ def test_the_page(service: Service, browse: Open, tmp_path: Path) -> None:
             page.wait_for_selector(f"#result [role=alert]:has-text('{words}')")
         page.set_input_files("#file", str(good))  # it goes on
         page.wait_for_selector("#result details[open]")
-
-
-@pytest.mark.parametrize("width", [390, 1280])
-def test_the_page_corrects_what_it_shows(
-    width: int, service: Service, browse: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Behind the token, into the table beside the data; of an example its file counts, not what is shown."""
-    monkeypatch.setenv("DEAR_CACHE", str(tmp_path / "cache"))
-    folder = tmp_path / "images"
-    picture(4).save(folder / "photo.jpg")
-    service.data, service.examples = folder, load_examples(folder)
-    service.example_files = list_example_files(folder, service.examples)
-    with serving(service, "secret") as address:
-        page = browse(f"{address}?token=secret", viewport={"width": width, "height": 844})
-        page.wait_for_selector("h1:has-text('shades')")
-        assert not page.locator("#correct").is_visible()  # there is nothing to correct yet
-        page.set_input_files("#file", str(folder / "3.png"))
-        page.wait_for_selector("#correct", state="visible")
-        [wanted] = service.predictor.predict([picture(3)], top=1)
-        assert page.input_value("#label") == wanted.best.name
-        page.click("#correct button")  # it is right
-        page.wait_for_selector(f"#saved:has-text('Saved: {wanted.best.name}.')")
-        page.fill("#label", "None of these")
-        page.press("#label", "Enter")
-        page.wait_for_selector("#saved:has-text('Saved: remove.')")
-        page.click("#examples button[title=photo]")
-        page.wait_for_selector("#saved", state="hidden")
-        page.wait_for_selector("#result details[open]")
-        page.fill("#label", "an owl")
-        page.click("#correct button")
-        page.wait_for_selector("#saved:has-text('Saved: an owl.')")
-        assert "counts once it lies there" not in page.locator("#saved").inner_text()
-        stranger = {"name": "=new.png", "mimeType": "image/png", "buffer": png(picture(99))}
-        page.set_input_files("#file", stranger)
-        page.wait_for_selector("#saved", state="hidden")
-        page.wait_for_selector("#result details[open]")
-        page.click("#correct button")
-        page.wait_for_selector("#saved:has-text('counts once it lies there')")
-        assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
-        page.fill("#label", " _ ")
-        page.click("#correct button")
-        page.wait_for_selector("#saved:has-text('label is empty')")
-        assert page.said == [
-            "Failed to load resource: the server responded with a status of 400 (Bad Request)"
-        ]
-        asked = urllib.request.Request(f"{address}api/labels?label=none", png(picture(3)), method="POST")
-        with pytest.raises(urllib.error.HTTPError, match="401"):
-            urllib.request.urlopen(asked)
-    [stranger_label] = [one.best.name for one in service.predictor.predict([picture(99)], top=1)]
-    assert {row.path: (row.label, row.content) for row in read_corrections(folder / "corrections.csv")} == {
-        "3.png": ("remove", file_hash(folder / "3.png")),
-        "photo.jpg": ("an owl", file_hash(folder / "photo.jpg")),
-        "=new.png": (stranger_label, hash_image(png(picture(99)))),
-    }
 
 
 NAMES = ['=HYPERLINK("x").png', "<img src=x onerror=alert(1)>.png", ' -2+3,"a".png', "plain.png"]
