@@ -9,8 +9,10 @@ import pytest
 from dear.data.images.photos import file_hash, hash_image
 from dear.data.sources.corrections import read_corrections
 from dear.serving.service import Service, list_example_files, load_examples
-from tests.e2e.test_page import Open, browse, pytestmark, service, serving  # noqa: F401
+from tests.e2e.page import Open, pytestmark, serving  # noqa: F401
 from tests.unit.serving.small import picture, png
+
+pytest_plugins = ["tests.e2e.page"]
 
 
 @pytest.mark.parametrize("width", [390, 1280])
