@@ -92,7 +92,7 @@ def evaluation_page(
     mistakes = find_mistakes([ImagePredictions.of(predictions, images)])
     whole, _ = leave_subsets(images, torch.arange(len(images)))  # of which the mistakes have the numbers
     pictures = [
-        as_image(_view(predictor, whole, index)).resize((THUMBNAIL, THUMBNAIL))
+        as_image(load_view(predictor, whole, index)).resize((THUMBNAIL, THUMBNAIL))
         for index in mistakes.examples.image[:MISTAKES]
     ]
     section = mistakes_section(mistakes, pictures)
@@ -149,7 +149,7 @@ def _attention(predictor: Predictor, images: Images, predictions: Predictions) -
         if not bool(candidates.any()):
             continue
         index = int(torch.where(candidates, confidence, -1.0).argmax())
-        view = _view(predictor, images, index)
+        view = load_view(predictor, images, index)
         label = predictions.classes[int(predictions.labels[index])]
         name = f"image {index + 1}" if paths is None else without_surrogates(str(paths[index]))
         overlays, pixels = [], to_unit(view)
@@ -167,7 +167,7 @@ def _attention(predictor: Predictor, images: Images, predictions: Predictions) -
     return figures, ""
 
 
-def _view(predictor: Predictor, images: Images, index: int) -> UInt8[Tensor, "3 size size"]:
+def load_view(predictor: Predictor, images: Images, index: int) -> UInt8[Tensor, "3 size size"]:
     """An image as the model sees it."""
     return load_test_views(images, torch.tensor([index]), predictor.clip.preprocess)[0]
 
