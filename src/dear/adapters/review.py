@@ -20,7 +20,6 @@ from dear.adapters.choose import choose_method
 from dear.adapters.leftout import LeftOut, LeftOutScores
 from dear.adapters.prepare import prepare_data, read_data, resolve_backbone, resolve_roles, resolve_run
 from dear.curation.issues import REVIEW_CSV, REVIEW_PAGE, Issue, describe_issues
-from dear.curation.outliers import OutlierModel, fit_outlier_model
 from dear.curation.twins import find_twins
 from dear.curation.wrong_labels import LabelScores, score_labels
 from dear.data.dataset import Dataset, Images
@@ -72,11 +71,6 @@ class Review:
     scores: LabelScores
     features: Float[Tensor, "item embed"]
     answered: frozenset[bytes] = frozenset()
-
-    def outlier_model(self) -> OutlierModel | None:
-        """What tells images of the classes from others; None with too few images."""
-        labels = self.images.labels.to(self.features.device)
-        return fit_outlier_model(self.features, labels, len(self.dataset.classnames))
 
     def wrong_labels(self) -> list[Issue]:
         """The labels that look wrong, the surest first."""
