@@ -24,14 +24,14 @@ from dear.evaluation.metrics import expected_error, reliability
 from dear.evaluation.predictions import ImagePredictions, Predictions
 from dear.methods.registry import frozen_clip
 from dear.report.drawing import Drawing
-from dear.report.evaluation_plots import (
+from dear.report.grid import csv_file
+from dear.report.mistakes import Mistakes, find_mistakes, mistakes_section
+from dear.report.plots import (
     attention_figure,
     describe_calibration,
     reliability_diagram,
+    training_curves,
 )
-from dear.report.grid import csv_file
-from dear.report.method_plots import training_curves
-from dear.report.mistakes import Mistakes, find_mistakes, mistakes_section
 from dear.report.render import check_folder, render_page, write_page
 from dear.roles.table import HeadRole, RoleTable
 
