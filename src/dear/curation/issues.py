@@ -42,5 +42,5 @@ def describe_issues(
     found += f" to {judge}" if judge else ""
     if twice := len(issues) - wrong:
         found += f", {plural(twice, 'picture')} {'is' if twice == 1 else 'are'} there twice"
-    found += " (`dear review DATA`, with the same --model, looks at all)" if of_fit else ""
+    found += " (`dear review DATA --out review`, with the same --model, looks at all images)" if of_fit else ""
     return [printable(found[:1].upper() + found[1:] + (f": {page}" if issues and page else "."))]
