@@ -106,6 +106,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DEAR_CACHE", str(place / "cache"))
         dear.fit(place / "photos", place / "my-classifier", model="tiny", train=options)
+    shutil.copytree(place / "my-classifier", place / "better")
     return place
 
 
