@@ -24,6 +24,7 @@ from dear.errors import DearError, OutputError, plural, warn
 from dear.evaluation.experiment import Experiment, Machines
 from dear.evaluation.log import log_epochs
 from dear.evaluation.records import make_folder, read_record
+from dear.evaluation.resolve import ResolvedRun
 from dear.evaluation.runs import RunProgress, RunResult, check_experiment, silent
 from dear.evaluation.session import Session
 from dear.evaluation.workers import Pool, open_pool
@@ -114,11 +115,13 @@ class Task:
     """A run to make, the lock of the process that makes it, and what came of it.
 
     Attributes:
+        resolved: The run with all its settings; None until it is sought.
         result: The record, or the error; None until then.
     """
 
     def __init__(self, run: Experiment) -> None:
         facts, self.run = run.run_facts(), run
+        self.resolved: ResolvedRun | None = None
         self.name = f"{facts['dataset']}-{facts['method']}"
         self.result: dict[str, Any] | DearError | None = None
         self._lock: FileLock | None = None
@@ -126,7 +129,7 @@ class Task:
     def find(self, session: Session) -> DearError | None:
         """Resolve the run, and read its record if there is one. Returns the error if either fails."""
         try:
-            resolved = session.resolve_run(self.run)
+            self.resolved = resolved = session.resolve_run(self.run)
             self.name, self._expected = (
                 resolved.name,
                 {"key": resolved.key, "variant": resolved.setup.variant},
