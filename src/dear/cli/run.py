@@ -301,8 +301,8 @@ def work_table(planned: Sequence[Mapping[str, Any]]) -> Table:
 def _sum_or_unknown(values: Sequence[Any]) -> object:
     if None in values:
         return "?"
-    if values and isinstance(values[0], tuple):
-        usual, shortest, longest = map(sum, zip(*values, strict=True))
+    if values and isinstance(values[0], dict):
+        usual, shortest, longest = (sum(of[name] for of in values) for name in values[0])
         return f"{duration(usual)} ({duration(shortest)} to {duration(longest)})"
     return sum(values)
 

@@ -6,6 +6,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -78,7 +79,7 @@ class Seconds(NamedTuple):
     longest: float
 
 
-class _Enough(Exception):
+class _EnoughError(Exception):
     """Enough steps were timed."""
 
 
@@ -126,7 +127,7 @@ def list_runs(
                 progress("timing methods", at + 1, len(to_time))
             for run, work, fact in zip(runs, works, facts, strict=True):
                 known = unit_times.get(run.methods[0])
-                fact["seconds"] = None if known is None or work is None else estimate(work, known)
+                fact["seconds"] = None if known is None or work is None else estimate(work, known)._asdict()
         listed += facts
     return listed, list(dict.fromkeys(map(str, errors)))
 
@@ -206,7 +207,7 @@ def _time_run(session: Session, run: ResolvedRun, clock: Clock) -> tuple[Method,
     def look(_step: TrainingStep | None = None) -> None:
         looks.append(clock())
         if len(looks) > TIMED_STEPS + 2:
-            raise _Enough
+            raise _EnoughError
 
     with torch.no_grad(), mixed(method.clip.image.projection.device, training.precision):
         method.set_classes(names, dataset.templates)
@@ -220,12 +221,12 @@ def _time_run(session: Session, run: ResolvedRun, clock: Clock) -> tuple[Method,
         try:
             with warnings.catch_warnings(action="ignore"):  # of a short training
                 train(method, images, training, seed=run.seed, progress=look)
-        except _Enough:
+        except _EnoughError:
             method.eval()
         if not method.takes_steps:
             look()
     before, *ends = looks[1:] or looks
-    steps = [later - earlier for earlier, later in zip(ends, ends[1:], strict=False)]
+    steps = [later - earlier for earlier, later in pairwise(ends)]
     if declared.trains and method.takes_steps and not steps:
         steps = [ends[0] - before]
     test, batch = ClassSubset(dataset.test, classes), method.clip.image.images_at_once
@@ -248,10 +249,10 @@ def estimate(works: Sequence[Work], unit_times: Sequence[Sequence[UnitTimes]]) -
     """The time of a run: its work times the times of units, which are of the method (and its teacher) with
     the fewest and with the most classes; between them they are taken to grow evenly with the classes.
     """
-    pairs = [
-        (work, [of_run[at] for of_run in unit_times]) for at, work in enumerate(works)
-    ]
-    return Seconds(*(sum(_seconds(work, times, choose) for work, times in pairs) for choose in (median, min, max)))
+    pairs = [(work, [of_run[at] for of_run in unit_times]) for at, work in enumerate(works)]
+    return Seconds(
+        *(sum(_seconds(work, times, choose) for work, times in pairs) for choose in (median, min, max))
+    )
 
 
 def _seconds(work: Work, times: Sequence[UnitTimes], choose: Callable[[Sequence[float]], float]) -> float:

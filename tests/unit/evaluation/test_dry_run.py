@@ -63,14 +63,14 @@ def test_time_is_the_sum_of_counts_times_measured_units(tmp_path: Path) -> None:
     seconds = count()
     planned, missing = list_runs([sweep], Machines("cpu"), timed=True, clock=lambda: float(next(seconds)))
     assert missing == []
-    # Two of the four classes are trained on, with an image of each: their names take a second. They are set as
-    # base and as novel classes, and all at once: 8 names. Each half has four test images: one batch.
+    # Two of the four classes are trained on, with an image of each: their names take a second. Names are set
+    # of base and of novel classes, and of all at once: 8. Each half has four test images: one batch.
     names, tests = 8 * 1 / 2, 8 * 1 / 4
     before_the_steps, steps = 1, 3 * 2
-    assert [(run["method"], run["seconds"].usual) for run in planned] == [
+    assert [(run["method"], run["seconds"]["usual"]) for run in planned] == [
         ("zero-shot", names + tests), ("dear", names + tests + before_the_steps + steps),
     ] * 2  # fmt: skip
-    assert all(run["seconds"].shortest == run["seconds"].longest for run in planned)
+    assert all(run["seconds"]["shortest"] == run["seconds"]["longest"] for run in planned)
 
 
 def test_a_time_is_taken_between_few_and_many_classes() -> None:
