@@ -1,11 +1,14 @@
 """What the pages tell the reader to type exists: commands, options, values, scripts, targets, extras."""
 
+import os
 import re
+import shlex
 import tomllib
 from collections.abc import Sequence
 from functools import cache
 
 import pytest
+import yaml
 
 from dear.cli.main import load_app, main
 from dear.cli.registry import COMMANDS, load_command
@@ -102,6 +105,22 @@ def test_other_commands_have_what_they_name() -> None:
             assert {*named} <= EXTRAS, one
         else:
             assert program in ELSEWHERE, f"{one}: say what {program} is"
+
+
+def test_workflows_run_what_exists() -> None:
+    """And the script that they call, which is all that the tests need."""
+    workflows = [
+        yaml.safe_load(path.read_text(encoding="utf-8"))
+        for path in sorted((ROOT / ".github/workflows").glob("*.yml"))
+    ]
+    steps = [step for flow in workflows for job in flow["jobs"].values() for step in job["steps"]]
+    called = {step["run"] for step in steps if "name" not in step and "run" in step}
+    assert called == {".ci/run", "make site", "make release"}
+    assert os.access(ROOT / ".ci/run", os.X_OK)
+    script = (ROOT / ".ci/run").read_text(encoding="utf-8").splitlines()
+    lines = [shlex.split(line) for line in (*called, *script)]
+    targets = {words[1] for words in lines if words[:1] == ["make"]}
+    assert {"check", "test", "test-long", "site", "release"} <= targets <= TARGETS
 
 
 PACKAGED = [name for name, method in METHODS.items() if not method.module]

@@ -8,8 +8,7 @@ from types import ModuleType
 import pytest
 
 import dear
-
-ROOT = Path(__file__).parents[2]
+from tests.documented import PAGES, ROOT
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +33,24 @@ def test_every_page_is_in_the_navigation() -> None:
     outside = named - pages - {"index.md"}
     assert pages <= named
     assert all((ROOT / page).is_file() for page in outside)
+
+
+def anchors(page: Path) -> set[str]:
+    """What a link can lead to in a page, by the rule of the code host and of the site."""
+    titles = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.M)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_links_to_headings_lead_to_headings() -> None:
+    links = [
+        (page, (ROOT / page).parent / link if link else ROOT / page, anchor)
+        for page in PAGES
+        for link, anchor in re.findall(
+            r"\]\(([^)\s#:]*)#([^)\s]+)\)", (ROOT / page).read_text(encoding="utf-8")
+        )
+    ]
+    assert len(links) > 100
+    assert not [(page, anchor) for page, target, anchor in links if anchor not in anchors(target)]
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,15 @@
-"""The tool that guards a refactor notices a changed digit."""
+"""The tool that guards a refactor notices a changed digit, and runs commands that exist."""
 
+import shlex
 from typing import Any
 
-from tools.baseline import differences
+import pytest
+import yaml
+
+from dear.cli.main import main
+from tools.baseline import CASES, differences
+
+LINES = yaml.safe_load(CASES.read_text(encoding="utf-8"))
 
 
 def baseline(accuracy: float, name: str = "accuracy") -> dict[str, Any]:
@@ -28,3 +35,11 @@ def test_compare_lists_a_changed_digit_and_what_is_missing() -> None:
         "command predict: missing",
         "tensors of bundle: 1 numbers gone, 1 new: ['0a1b'] -> ['0a1c']",
     ]
+
+
+@pytest.mark.parametrize("name", [*LINES["runs"], *LINES["commands"]])
+def test_its_commands_are_valid(name: str) -> None:
+    """A command that is refused would be recorded as such, and guard nothing."""
+    line = (LINES["runs"] | LINES["commands"])[name]
+    words = shlex.split(line.format(methods=LINES["methods"], short=LINES["short"]))
+    assert main([*words, "--print-config"]) == 0

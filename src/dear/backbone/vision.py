@@ -73,8 +73,8 @@ class VisionTower(Tower):
         """
         if self.projection.device.type != "cpu":
             return MAX_IMAGES
-        # An MLP of up to nine times the tokens' width is taken as four times as wide, as before: a new batch
-        # size would change last digits.
+        # An MLP of up to nine times the tokens' width counts as four times as wide: its true width would give
+        # another batch size, and so other last digits than in recorded results.
         hidden = self.widest if self.widest > 9 * self.width else 4 * self.width
         values = hidden * (1 + self.side**2)
         return min(MAX_IMAGES, max(1, KEPT_BYTES // (4 * values)))

@@ -251,8 +251,8 @@ def make_setups(
     names = [known_method(name) for name in methods]
     if role_variants is not None and not {*methods_with_roles()} & {*names}:
         raise SettingsError(
-            f"--role-variant applies to {' or '.join(methods_with_roles())}, which is not run: "
-            f"{', '.join(names)}."
+            f"--role-variant is a setting of {' or '.join(methods_with_roles())}; "
+            f"this command runs only {', '.join(names)}."
         )
     by_method = collect_settings(names, settings)
     return tuple(

@@ -123,8 +123,8 @@ def describe_refusal(known: OutlierModel | None, share: float) -> list[str]:
 
 
 class Refusal(nn.Module):
-    """Says which images are of none of some classes: those whose evidence for each is below a threshold. Of a
-    class that is known by name alone it cannot be told: an image predicted to be of one is not refused.
+    """Says which images are of none of some classes: those whose evidence for each is below a threshold.
+    Classes without images cannot be tested: an image predicted to be of one is not refused.
     """
 
     is_known: Bool[Tensor, "class"]

@@ -13,9 +13,9 @@ from dear.data.image_check import (
     describe_leak,
     duplicate_warnings,
     group_images,
-    keep_groups,
     same_images,
 )
+from dear.data.images.hashes import hash_files
 from dear.data.loading import read_listing
 from dear.data.settings import DataSettings
 from dear.data.sources.benchmarks import benchmarks, published_names
@@ -29,6 +29,7 @@ from dear.data.sources.listing import (
     single_class,
     with_spaces,
 )
+from dear.data.sources.splits import divide, is_drawn
 from dear.errors import DataError, SettingsError
 from dear.reading.files import file_size
 
@@ -107,7 +108,9 @@ def check_dataset(
         groups = dict[str, str]()
         with as_fault():
             groups = group_images(listing, settings, thumbnails)
-        listing = keep_groups(listing, settings, groups)
+        files = [listing.folder / path for path in listing.paths] if is_drawn(listing, settings) else []
+        hashes = hash_files(files, settings.threads, settings.cache_folder())
+        listing = divide(listing, settings, groups, dict(zip(listing.paths, hashes, strict=False)))
         duplicates = same_images(listing, settings) if decode else None
         for line in contradictions(listing, duplicates or []):
             fault(DataError(f"one picture, several labels: {line}. Leave one copy, or give all one label."))

@@ -20,8 +20,7 @@ from dear.data.images.decode import decode
 from dear.data.images.hashes import hash_files, read_once
 from dear.data.images.photos import LoadedImages, image_hashes, in_parallel
 from dear.data.settings import DataSettings
-from dear.data.sources.listing import FEW, Listing, SplitNote
-from dear.data.sources.splits import make_split
+from dear.data.sources.listing import FEW, Listing
 from dear.errors import DataError, list_names, plural, warn
 from dear.reading.files import file_size
 
@@ -127,23 +126,19 @@ def group_images(
             alike = (pixels[rows] @ pixels.T >= SAME).nonzero()
             pairs += [(known[int(rows[row])], known[other]) for row, other in alike.tolist()]
     for path, other in pairs:
-        one, two = leader(path), leader(other)
-        leaders[max(one, two)] = min(one, two)
+        leaders[leader(path)] = leader(other)
     of_path = {path: leader(path) for path in paths}
     sizes = Counter(of_path.values())
     return {path: group for path, group in of_path.items() if sizes[group] > 1}
 
 
-def keep_groups(listing: Listing, settings: DataSettings, groups: Mapping[str, str]) -> Listing:
-    """The listing with each group on one side of a split that was made here."""
-    if not groups or not listing.is_split_here:
-        return listing
-    rows = [row for part in listing.splits.values() for row in part]
-    split = make_split(rows, settings, listing.keys, listing.name, groups, listing.ranked_as)
-    told = f"{len(groups)} images are in {plural(len({*groups.values()}), 'group')}"
-    notes = [note for note in listing.notes if not isinstance(note, SplitNote)]
-    notes += [f"{told} of near-duplicates or by --dataset.group, each kept on one side of the split"]
-    return replace(listing, splits=split.splits, notes=(*notes, *split.notes))
+def name_groups(groups: Mapping[str, str], contents: Mapping[str, bytes]) -> dict[str, str]:
+    """The groups by path, each called by the contents of its images: whatever their files are called."""
+    names = dict[str, str]()
+    for path, group in groups.items():
+        name = contents.get(path, b"").hex() or path
+        names[group] = min(names.get(group, name), name)
+    return {path: names[group] for path, group in groups.items()}
 
 
 def describe_leak(listing: Listing, groups: Mapping[str, str]) -> list[str]:

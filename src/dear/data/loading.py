@@ -4,7 +4,6 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from dear.data.image_check import (
     duplicate_warnings,
     group_images,
     group_same,
-    keep_groups,
+    name_groups,
     thumbnail,
 )
 from dear.data.images.hashes import hash_files
@@ -33,6 +32,7 @@ from dear.data.sources.class_names import name_classes
 from dear.data.sources.folder import enter_wrappers, ignored_note, image_files, read_folder, subfolders
 from dear.data.sources.listing import (
     FEW,
+    UNDIVIDED,
     Listing,
     Row,
     describe_misuse,
@@ -43,7 +43,7 @@ from dear.data.sources.listing import (
     with_spaces,
 )
 from dear.data.sources.objects import ReadImage, read_object, read_pairs
-from dear.data.sources.splits import PREFIX, names_of_splits, read_coop, split_file
+from dear.data.sources.splits import PREFIX, divide, is_drawn, names_of_splits, read_coop, split_file
 from dear.errors import DataError, list_names, plural, warn, without_surrogates
 from dear.reading.files import expanded, is_passed_over
 from dear.world.tasks import load_task, task_names
@@ -91,8 +91,8 @@ def load_for_training(
     images: Sequence[Any], labels: Sequence[str], classnames: Sequence[str], settings: DataSettings
 ) -> Dataset:
     """The data set of images with the names of their classes: all are to train on, none to test on."""
-    listing, read = read_pairs(images, labels, replace(settings, test_share=0.0), keys=classnames)
-    listing = replace(listing, notes=())
+    listing, read = read_pairs(images, labels, keys=classnames)
+    listing = replace(listing, splits={"train": listing.splits[UNDIVIDED], "test": ()}, notes=())
     return photographs(_named([listing], settings), settings, read)
 
 
@@ -163,35 +163,41 @@ def photographs(listing: Listing, settings: DataSettings, read: ReadImage | None
     train or test on.
     """
     is_skipping, thumbnails = settings.broken == "skip" and read is None, dict[str, Thumbnail]()
-    if read is None and (is_skipping or listing.is_split_here):
+    contents, needs_split = dict[str, bytes](), is_drawn(listing, settings)
+    if read is None and (is_skipping or needs_split):
         broken, thumbnails = check_images(listing, settings.threads, cache=settings.cache_folder())
         listing = _without_broken(listing, broken) if is_skipping else listing
-    elif read is not None and listing.is_split_here:
+    elif read is not None and needs_split:
         every = HeldImages([(path, 0) for path in listing.paths], read, settings.short_side, settings.threads)
-        shown = every.load(torch.arange(len(every)), lambda picture, _: thumbnail(picture))
-        thumbnails = dict(zip(listing.paths, shown, strict=True))
+        pixels = every.load(torch.arange(len(every)), lambda picture, _: thumbnail(picture))
+        thumbnails = dict(zip(listing.paths, pixels, strict=True))
+        contents = dict(zip(listing.paths, every.hashes, strict=True))
+    if read is None and not listing.benchmark:  # ImageNet is 140 GB: of benchmarks, names and sizes count
+        files = [listing.folder / path for path in listing.paths]
+        hashes = hash_files(files, settings.threads, settings.cache_folder())
+        contents = dict(zip(listing.paths, hashes, strict=True))
     groups = group_images(listing, settings, thumbnails)
-    listing = keep_groups(listing, settings, groups)
+    listing = divide(listing, settings, groups, contents)
     listing = replace(listing, notes=(*listing.notes, *named_only(listing), *describe_misuse(listing)))
     for note in listing.notes:
         warn(f"{listing.name}: {note}")
     if len(listing.keys) == 1:
         warn(f"{listing.name}: {single_class(listing)}")
-    photos, hashes = dict[str, LoadedImages](), list[tuple[str, bytes]]()
-    # The files of benchmarks are known by their names and sizes: ImageNet has 140 GB to train on.
-    hasher = None if listing.benchmark else partial(_hash_files, settings)
+    photos = dict[str, LoadedImages]()
     for part, rows in listing.splits.items():
         short_side = None if part == "test" else settings.short_side
         if read is None:
-            files = PhotoImages(listing.folder, rows, short_side, threads=settings.threads, hash_files=hasher)
-            hashes += zip(files.paths, files.hashes, strict=True)
-            photos[part] = files
+            photos[part] = PhotoImages(
+                listing.folder, rows, short_side, threads=settings.threads, hashes=contents
+            )
         else:
             held = photos[part] = HeldImages(rows, read, short_side, settings.threads)
-            hashes += zip((place_of(row.path) for row in rows), held.hashes, strict=True)
+            contents |= zip((row.path for row in rows), held.hashes, strict=True)
+    named = name_groups(groups, contents)
     for part, rows in listing.splits.items():
-        photos[part].groups = [groups.get(row.path, "") for row in rows]
-    leaks, copies, contradiction = describe_leak(listing, groups), group_same(hashes), ""
+        photos[part].groups = [named.get(row.path, "") for row in rows]
+    named_contents = [(path if read is None else place_of(path), digest) for path, digest in contents.items()]
+    leaks, copies, contradiction = describe_leak(listing, groups), group_same(named_contents), ""
     if read is not None:  # they are called by their indices
         listing = replace(
             listing,
@@ -225,10 +231,6 @@ def photographs(listing: Listing, settings: DataSettings, read: ReadImage | None
         unnamed=listing.unnamed,
         contradiction=contradiction,
     )
-
-
-def _hash_files(settings: DataSettings, paths: list[Path]) -> list[bytes]:
-    return hash_files(paths, settings.threads, settings.cache_folder())
 
 
 @contextmanager
@@ -366,6 +368,7 @@ def _without_broken(listing: Listing, broken: Mapping[str, str]) -> Listing:
         lost = {row.label for row in rows} - {row.label for row in splits[part]}
         if lost and part != "val":
             name = f"{min(lost)} ({listing.classnames[min(lost)]})"
-            raise DataError(f"{listing.name}: class {name} has no readable image in {part}: {faults}")
+            where = "" if part == UNDIVIDED else f" in {part}"
+            raise DataError(f"{listing.name}: class {name} has no readable image{where}: {faults}")
     note = f"{len(broken)} of {len(listing.paths)} images cannot be read and are skipped: {faults}"
     return replace(listing, splits=splits, notes=(*listing.notes, note), standard=False)

@@ -200,8 +200,10 @@ class Batches:
         if self.settings.view_seed is None:
             stream = generator(self.seed, "views", epoch, draw.step, *purpose)
             return view_numbers(len(draw.indices), stream)
-        items = leave_subsets(self.images, draw.indices)[1].tolist()
-        streams = (generator(self.settings.view_seed, "view", epoch, item, *purpose) for item in items)
+        base, items = leave_subsets(self.images, draw.indices)
+        contents = getattr(base, "hashes", None) or [b""] * len(base)  # of a user's own images
+        names = (contents[item].hex() or item for item in items.tolist())
+        streams = (generator(self.settings.view_seed, "view", epoch, name, *purpose) for name in names)
         return torch.cat([view_numbers(1, stream) for stream in streams])
 
 

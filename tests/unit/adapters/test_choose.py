@@ -24,7 +24,6 @@ from dear.data.dataset import Dataset
 from dear.data.fewshot import Subset, items_by_class
 from dear.data.images.transforms import load_test_views, to_unit
 from dear.data.loading import load_dataset
-from dear.data.settings import DataSettings
 from dear.evaluation.protocols.few_shot import FewShot
 from dear.evaluation.resolve import MethodSetup, ResolvedRun
 from dear.evaluation.session import Session
@@ -111,10 +110,11 @@ def test_neither_names_of_files_nor_the_order_of_classes_matter(
             samples.append((str(path), classes.index(task.classnames[label])))
         data = SimpleNamespace(samples=samples, classes=classes, root=str(folder))
         options = {"model": "tiny", "review": False, "refuse": 0, "verbose": False}
-        bundle = fit(data, dataset=DataSettings(test_share=0), shots=8, **options)
+        bundle = fit(data, shots=8, **options)
         columns = [bundle.classes.index(name) for name in task.classnames]
         results.append((bundle, Predictor(bundle).predict_proba(probes)[:, columns]))
     (first, expected), (second, found) = results
+    assert first.image_hashes == second.image_hashes  # of the split that was drawn
     assert first.method == second.method
     tried = [{part.method: part.accuracy for part in bundle.training.candidates} for bundle, _ in results]
     assert len(tried[0]) > 1

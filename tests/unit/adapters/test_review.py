@@ -14,6 +14,7 @@ from PIL import Image
 from dear.adapters.bundle import Bundle
 from dear.adapters.export import export
 from dear.adapters.fit import fit
+from dear.adapters.leftout import LeftOut
 from dear.adapters.predictor import Predictor
 from dear.adapters.results import write_predictions
 from dear.adapters.review import find_label_issues, review_data
@@ -248,6 +249,23 @@ def test_the_export_says_the_same(photos: Path, tmp_path: Path) -> None:
     found = torch.export.load(tmp_path / "model.pt2").module()(pixels)[2]
     assert found.tolist() == predictor.none_of_these(tests).tolist()
     assert found[-1]
+
+
+def test_a_review_that_fails_takes_none_of_these_from_no_bundle(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise DataError("by hand.")
+
+    monkeypatch.setattr(LeftOut, "scores", fail)
+    with pytest.warns(UserWarning, match="cannot be left out: by hand"):
+        bundle = fit(photos, tmp_path / "bundle", method="zero-shot")
+    assert bundle.review is None
+    assert "4.7% of new images" in bundle.verdict  # the second of 42 images: 2 / 43
+    save(tmp_path / "other.png", (250, 240, 30), 0)
+    assert (
+        Predictor(Bundle.from_pretrained(tmp_path / "bundle")).predict(tmp_path / "other.png").none_of_these
+    )
 
 
 def test_nothing_is_refused_with_few_images_or_if_not_asked(photos: Path) -> None:

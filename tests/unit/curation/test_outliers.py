@@ -1,6 +1,7 @@
 """Known classes by evidence, against fits without each image and the densities of normal distributions."""
 
 import math
+import re
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from torch.distributions import MultivariateNormal
 from torch.nn.functional import normalize
 
 from dear.curation import outliers
-from dear.curation.outliers import KNOWN, OutlierModel, fit_outlier_model
+from dear.curation.outliers import KNOWN, OutlierModel, describe_refusal, fit_outlier_model
 from dear.methods.dear_plus.gaussian import Gaussians
 
 LABELS = torch.tensor([0, 0, 0, 2, 2, 3, 3, 3, 3, 1, 2, 5, 5])
@@ -63,6 +64,17 @@ def test_left_out_evidence_is_that_of_fits_without_each_image(fitted: OutlierMod
         largest.append(max(slow_evidence(points[others], used[others], points[item], shrinkage)))
     assert fitted.images == len(used)
     assert fitted.left_out.tolist() == pytest.approx(sorted(largest), rel=1e-4, abs=1e-4)
+
+
+def test_what_is_said_of_refusals_counts_images_that_there_are(fitted: OutlierModel) -> None:
+    """Without a model there is nothing to count, and no sentence says "of 0"."""
+    (none,), (few,), (some,) = (
+        describe_refusal(model, share) for model, share in ((None, 0.05), (fitted, 0.05), (fitted, 0.25))
+    )
+    assert [*map(int, re.findall(r"\d+", none))] == [2]  # images that a class needs
+    assert [*map(int, re.findall(r"\d+", few))] == [19, 2, 12]  # 1 / 0.05 - 1, in classes of 2, of 12 images
+    assert f"{3 / 13:.1%} of new images" in some
+    assert describe_refusal(None, 0) == []
 
 
 @pytest.mark.parametrize(

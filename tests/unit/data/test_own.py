@@ -28,33 +28,33 @@ class TestSplit:
     def test_the_share_is_of_each_class_and_nothing_is_lost(self) -> None:
         """10: 7, 3. 23: 16.1 is rounded to 16, 7 are left. A quarter of 10: 7.5 is rounded to 8."""
         for share, train, test in ((0.3, (7, 16), (3, 7)), (0.25, (8, 17), (2, 6))):
-            splits = seeded_split(self.ROWS, share, 1, 2)
+            splits = seeded_split(self.ROWS, share, 1)
             held = {part: Counter(row.label for row in rows) for part, rows in splits.items()}
             assert held == {"train": dict(enumerate(train)), "test": dict(enumerate(test))}
             assert Counter(row for rows in splits.values() for row in rows) == Counter(self.ROWS)
 
-    def test_images_are_in_the_order_of_a_hash(self) -> None:
+    def test_images_without_content_are_in_the_order_of_a_hash_of_their_paths(self) -> None:
         """Of seed, a slash and the path: the same in any language."""
         names = sorted(("a.png", "b.png", "c.png"), key=lambda name: sha256(f"5/{name}".encode()).digest())
-        splits = seeded_split([Row(name, 0) for name in ("a.png", "b.png", "c.png")], 0.4, 5, 1)
+        splits = seeded_split([Row(name, 0) for name in ("a.png", "b.png", "c.png")], 0.4, 5)
         assert [row.path for rows in splits.values() for row in rows] == names
 
     def test_a_class_is_split_alike_whatever_else_there_is_and_in_any_order(self) -> None:
-        one = seeded_split(self.ROWS, 0.3, 1, 2)
-        other = seeded_split([*reversed(self.ROWS[:10])], 0.3, 1, 1)
+        one = seeded_split(self.ROWS, 0.3, 1)
+        other = seeded_split([*reversed(self.ROWS[:10])], 0.3, 1)
         for part, rows in other.items():
             assert rows == tuple(row for row in one[part] if row.label == 0)
 
     @pytest.mark.parametrize(("least", "train"), [(7, (7, 16)), (9, (9, 16)), (16, (9, 16)), (30, (9, 22))])
     def test_as_many_to_train_on_as_are_asked_for(self, least: int, train: tuple[int, int]) -> None:
-        splits = seeded_split(self.ROWS, 0.3, 1, 2, least)
+        splits = seeded_split(self.ROWS, 0.3, 1, least)
         assert tuple(Counter(row.label for row in splits["train"]).values()) == train
         assert len(splits["train"]) + len(splits["test"]) == 33
 
     def test_both_parts_get_an_image(self) -> None:
         rows = [Row("a/0.png", 0), *(Row(f"b/{number}.png", 1) for number in range(2))]
         for share in (0.01, 0.5, 0.99):
-            splits = seeded_split(rows, share, 1, 2)
+            splits = seeded_split(rows, share, 1)
             assert [sorted(row.label for row in listed) for listed in splits.values()] == [[0, 1], [1]]
 
     @pytest.mark.parametrize("seed", range(8))
@@ -65,7 +65,7 @@ class TestSplit:
         groups = {row.path: f"site {draw.randrange(8 * row.label, 8 * row.label + 11)}" for row in rows}
         for row in draw.sample(rows, 30):
             del groups[row.path]
-        splits = seeded_split(rows, 0.3, seed, 4, groups=groups)
+        splits = seeded_split(rows, 0.3, seed, groups=groups)
         assert Counter(row for listed in splits.values() for row in listed) == Counter(rows)
         sides = [{groups.get(row.path, row.path) for row in listed} for listed in splits.values()]
         assert not sides[0] & sides[1]
@@ -109,6 +109,52 @@ class TestSplit:
             path.rename(part / path.name)
         leaking = check_dataset(str(tmp_path / "given"), DataSettings(cache=tmp_path / "cache"))
         assert any("120 of 120 test images are near-duplicates" in line for line in leaking.warnings)
+
+    def test_names_of_files_and_folders_do_not_matter(self, tmp_path: Path) -> None:
+        """The contents of each side and each group stay where all files and classes are called otherwise,
+        and in a table in another order: also where near-duplicates lie in several classes.
+        """
+        draw, found = Random(1), []
+        scenes = [np.random.default_rng(number).integers(0, 200, (20, 20, 3)) for number in range(60)]
+        pictures = [(scene, number % 4) for number, scene in enumerate(scenes)]
+        pictures += [(scenes[number] + 20, number % 3) for number in range(0, 60, 5)]  # brighter ones
+        for numbers, classes in ((range(72), "abcd"), (draw.sample(range(72), 72), "cadb")):
+            folder, lines = tmp_path / classes, ["path,label"]
+            for place, number in enumerate(numbers):
+                pixels, label = pictures[number]
+                path = folder / classes[label] / f"{place}.png"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                Image.fromarray(pixels.astype(np.uint8)).save(path)
+                lines.append(f"{path},{classes[label]}")
+            (tmp_path / f"{classes}.csv").write_text("\n".join(lines))
+            for source in (folder, tmp_path / f"{classes}.csv"):
+                data = load_dataset(source, DataSettings(cache=tmp_path / "cache"))
+                assert any("are in 12 groups of near-duplicates" in note for note in data.notes)
+                sides = [
+                    sorted(zip(part.hashes, part.groups, strict=True)) for part in (data.train, data.test)
+                ]
+                assert all(sides)
+                found.append(sides)
+        assert found == [found[0]] * 4
+
+    def test_images_without_a_split_join_those_that_have_one(self, tmp_path: Path) -> None:
+        """A group goes where its others are, an image that is listed again stays on its side."""
+        for number in range(24):
+            part = ("train", "test", "more")[number % 3]
+            scene = np.random.default_rng(number // 3 % 4).integers(0, 200, (20, 20, 3)) + number
+            path = tmp_path / ("more" if part == "more" else f"given/{part}") / "ab"[number // 3 % 2]
+            path.mkdir(parents=True, exist_ok=True)
+            scene = (
+                scene if part != "train" else np.random.default_rng(number + 50).integers(0, 256, (20, 20, 3))
+            )
+            Image.fromarray(scene.astype(np.uint8)).save(path / f"{number}.png")
+        (tmp_path / "corrected.csv").write_text("path,label\ngiven/train/a/0.png,b\ngiven/test/a/1.png,b")
+        sources = [str(tmp_path / name) for name in ("given", "more", "corrected.csv")]
+        data = load_dataset(sources, DataSettings(cache=tmp_path / "cache", broken="skip"))
+        assert [len(part) for part in (data.train, data.test)] == [8, 16]
+        assert {path.split("/")[0] for path in data.train.paths} == {"given"}
+        labels = dict(zip(data.train.paths, data.train.labels.tolist(), strict=True))
+        assert labels["given/train/a/0.png"] == 1
 
     def test_a_column_of_a_table_is_the_group(self, tmp_path: Path) -> None:
         lines = ["file,class,Site"]

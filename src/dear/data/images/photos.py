@@ -5,10 +5,11 @@ paths, Pillow images, arrays, tensors, bytes.
 import hashlib
 import os
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -100,10 +101,10 @@ class PhotoImages(LoadedImages):
         cache_bytes: int = CACHE_BYTES,
         *,
         threads: int = 1,
-        hash_files: Callable[[list[Path]], list[bytes]] | None = None,
+        hashes: Mapping[str, bytes] = MappingProxyType({}),
     ) -> None:
-        """Check the file of each row, a path and a label; only ``hash_files`` opens it, which gives the hash
-        of each content, empty if it cannot be read. Raises DataError for a missing or empty file.
+        """Check the file of each row, a path and a label; no file is opened. ``hashes`` of contents are by
+        path, empty for a file that cannot be read. Raises DataError for a missing or empty file.
         """
         paths, labels = [path for path, _ in rows], [label for _, label in rows]
         super().__init__(torch.tensor(labels, dtype=torch.int64), cache_bytes, threads)
@@ -117,7 +118,7 @@ class PhotoImages(LoadedImages):
         if faults:
             raise DataError(f"{folder}: {'; '.join(faults)}. Is the data set unpacked completely? {SKIP}")
         self.folder, self.paths, self.short_side = folder, tuple(paths), short_side
-        self.hashes = hash_files([folder / path for path in paths]) if hash_files else [b""] * len(paths)
+        self.hashes = [hashes.get(path, b"") for path in paths]
         items = zip(paths, labels, self.sizes, (digest.hex() for digest in self.hashes), strict=True)
         self.identity = fingerprint(
             str(short_side), *(str(part) for item in items for part in item if part != "")

@@ -10,8 +10,8 @@ from shlex import quote
 
 from dear.data.images.decode import HEIC, SUFFIXES
 from dear.data.settings import DataSettings
-from dear.data.sources.listing import FEW, Listing, Row, SplitNote, fault, sort_names
-from dear.data.sources.splits import PREFIX, make_split, names_of_splits, split_of
+from dear.data.sources.listing import FEW, UNDIVIDED, Listing, Row, fault, sort_names
+from dear.data.sources.splits import PREFIX, names_of_splits, split_of
 from dear.data.sources.table import SUFFIXES as TABLES
 from dear.data.sources.table import lists_files
 from dear.errors import DataError, compose, list_names, plural, warn
@@ -37,9 +37,9 @@ def read_folder(folder: Path, settings: DataSettings) -> Listing:
         if len(parts) < len(names) and not any(subfolders(folder / part) for part in parts.values()):
             parts = {}  # classes that are called so, beside others
     if "train" in parts and len(parts) > 1:
-        return _read_splits(folder, parts, settings)
+        return _read_splits(folder, parts)
     if len(parts) == len(names) == 1 and subfolders(folder / names[0]):
-        return _read_only_split(folder, names[0], settings)
+        return _read_only_split(folder, names[0])
     if len(parts) == len(names) > 1:
         raise DataError(
             f"{folder} has no train folder beside {list_names(names, FEW)}: give one of them alone."
@@ -52,7 +52,7 @@ def read_folder(folder: Path, settings: DataSettings) -> Listing:
                     "to train, val or test, or move it. If both are classes, give --dataset.layout classes."
                 )
     domains = {"auto": domains_of(folder), "classes": (), "domains": tuple(names)}
-    return _read_classes(folder, domains[settings.layout], settings)
+    return _read_classes(folder, domains[settings.layout])
 
 
 def _enter_split(folder: Path, part: str, split: str) -> str:
@@ -203,7 +203,7 @@ def _note(files: Sequence[str], subjects: str, what: str, left: str) -> tuple[st
     return (f"{len(files)} {subject} {left}: {list_names(files, FEW)}",) if files else ()
 
 
-def _read_classes(folder: Path, domains: Sequence[str], settings: DataSettings) -> Listing:
+def _read_classes(folder: Path, domains: Sequence[str]) -> Listing:
     """A folder of classes or of domains."""
     parents = domains or [""]
     classes_by_parent = [_list_classes(folder / parent) for parent in parents]
@@ -230,22 +230,21 @@ def _read_classes(folder: Path, domains: Sequence[str], settings: DataSettings) 
             f"domain-generalization --data {quote(str(folder))} --source {quote(domains[0])}"
         )
     name, keys = folder.resolve().name, tuple(classes)
-    split = make_split(rows, settings, keys, name)
-    notes += [*split.notes, *_left_out_notes(folder, ["", *domains], ignored)]
-    return Listing(name, folder, keys, keys, split.splits, split.origin, notes=tuple(notes))
+    notes += _left_out_notes(folder, ["", *domains], ignored)
+    return Listing(name, folder, keys, keys, {UNDIVIDED: tuple(rows)}, "", notes=tuple(notes))
 
 
-def _read_only_split(folder: Path, name: str, settings: DataSettings) -> Listing:
+def _read_only_split(folder: Path, name: str) -> Listing:
     """A folder with nothing but train/, which is split, or with nothing but test/ or val/."""
-    tested, note = split_of(name) != "train", f"{folder} has only {name}/"
-    if tested:
-        settings, note = replace(settings, test_share=1.0), f"{note}: all its images are for testing"
-    listing = _read_classes(folder / name, (), settings)
-    notes = [known for known in listing.notes if not (tested and isinstance(known, SplitNote))]
-    return replace(listing, name=folder.resolve().name, notes=(note, *notes))
+    listing, note = _read_classes(folder / name, ()), f"{folder} has only {name}/"
+    if split_of(name) != "train":
+        note += ": all its images are for testing"
+        splits = {"train": (), "test": listing.splits[UNDIVIDED]}
+        listing = replace(listing, splits=splits, origin="all to test on")
+    return replace(listing, name=folder.resolve().name, notes=(note, *listing.notes))
 
 
-def _read_splits(folder: Path, parts: Mapping[str, str], settings: DataSettings) -> Listing:
+def _read_splits(folder: Path, parts: Mapping[str, str]) -> Listing:
     """A folder of splits, given their folders within it."""
     name, tops = folder.resolve().name, {part.partition("/")[0] for part in parts.values()}
     others = [other for other in subfolders(folder) if other not in tops]
@@ -258,7 +257,7 @@ def _read_splits(folder: Path, parts: Mapping[str, str], settings: DataSettings)
     ]
     train = folder / labeled["train"]
     if labeled.keys() == {"train"}:
-        listing = _read_classes(train, (), settings)
+        listing = _read_classes(train, ())
         return replace(listing, name=name, notes=(*notes, *listing.notes))
     if "test" not in labeled:  # as ImageNet is distributed
         labeled = {"train": labeled["train"], "test": labeled["val"]}

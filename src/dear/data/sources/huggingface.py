@@ -13,8 +13,8 @@ from typing import Any
 from dear.data.images.decode import open_image
 from dear.data.settings import DataSettings
 from dear.data.sources.archive import cached_folder
-from dear.data.sources.listing import PARTS, Listing, Row, sort_names
-from dear.data.sources.splits import Split, make_split, names_of_splits
+from dear.data.sources.listing import PARTS, UNDIVIDED, Listing, Row, sort_names
+from dear.data.sources.splits import Split, names_of_splits
 from dear.errors import DataError, compose, installation, list_names
 from dear.reading.files import expanded
 
@@ -113,7 +113,7 @@ def list_tables(
     if unlabeled := sum(map(len, tables.values())) - sum(map(len, rows_by_part.values())):
         notes = (f"{unlabeled} of its images have no label and are left out",)
     short_name = re.sub(r"[^\w.-]+", "-", Path(os.path.abspath(name)).name).strip("-") or "data"
-    split = _split(rows_by_part, settings, keys, short_name)
+    split = _split(rows_by_part, short_name)
     note = f"its columns {image} and {label} are read"
     notes = (*notes, *split.notes, note if cache is None else f"{note}; its images are unpacked in {folder}")
     classes = tuple(keys)
@@ -182,9 +182,7 @@ def _labels(where: str, table: Any, column: str, names: Sequence[str] | None) ->
     return [None if withheld and value == -1 else compose(texts[value]) for value in values]
 
 
-def _split(
-    rows_by_part: dict[str, tuple[Row, ...]], settings: DataSettings, names: Sequence[str], name: str
-) -> Split:
+def _split(rows_by_part: dict[str, tuple[Row, ...]], name: str) -> Split:
     """The split of a data set under our names. Raises DataError if there are no images to test on."""
     part_of = names_of_splits([*rows_by_part], name)
     splits = {kind: rows_by_part[part] for kind, part in part_of.items()}
@@ -199,8 +197,7 @@ def _split(
     if ignored:
         notes = (*notes, f"its splits {list_names(ignored)} are left out")
     if undivided is not None:
-        split = make_split(undivided, settings, names, name)
-        return split._replace(notes=(*notes, *split.notes))
+        return Split({UNDIVIDED: undivided}, "", notes)
     if "test" not in splits:
         raise DataError(f"{name} has the splits {list_names([*rows_by_part])}: none is to test on.")
     if "train" not in splits:

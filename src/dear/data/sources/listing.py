@@ -21,8 +21,8 @@ from dear.limits import at_most
 
 PARTS = ("train", "val", "test")
 NO_SPLIT = "the data has no split"
-SEEDED = "dear, seed"
-"""What the origin of a split begins with that was drawn here."""
+UNDIVIDED = "undivided"
+"""The part of images without a split, until `divide` makes one."""
 SEVERAL = re.compile(r"[^\s;|][;|]\s*[^\s;|]")
 PURPOSE = "docs/purpose.md says what to use instead"
 FEW = 3  # files or classes that a note names
@@ -66,12 +66,6 @@ def as_fault() -> Iterator[None]:
         fault(error)
 
 
-class SplitNote(str):
-    """A note on a split that was made here, because the data has none."""
-
-    __slots__ = ()
-
-
 class Row(NamedTuple):
     """One image: its path in the image folder and its class, counted from 0."""
 
@@ -88,8 +82,9 @@ class Listing:
         folder: the folder that paths are relative to.
         keys: the classes' identifiers in the data set (folders, labels), in label order.
         classnames: their names for prompts, underscores unchanged.
-        splits: rows of train, test and, if there are any, val; train is empty for test-only sets.
-        origin: where the split comes from, for display.
+        splits: rows of train, test and, if there are any, val; train is empty for test-only sets. Images
+            without a split are `UNDIVIDED`.
+        origin: where the split comes from, for display; "" without one.
         benchmark: whether it is one of the package's benchmarks, called by `name`.
         standard: whether the split is the one used for published results.
         notes: remarks for the user, such as files left out or a split made here.
@@ -97,7 +92,6 @@ class Listing:
         numbered: whether the data set numbers its classes itself, so that a list of names in that order fits.
         by_name: whether its labels are names that a classifier has, as in the tables that dear writes.
         groups: the groups of images by a column of the table, by path.
-        ranked_as: what a split goes by in place of a path: that within the source, where several are joined.
         unnamed: why the user's names of the classes could not be given to them; "" if they were.
     """
 
@@ -114,13 +108,7 @@ class Listing:
     numbered: bool = False
     by_name: bool = False
     groups: Mapping[str, str] = field(default_factory=dict)
-    ranked_as: Mapping[str, str] = field(default_factory=dict)
     unnamed: str = ""
-
-    @property
-    def is_split_here(self) -> bool:
-        """True if the split was made by `make_split`, for all sources."""
-        return all(origin.startswith(SEEDED) for origin in self.origin.split("; "))
 
     @property
     def paths(self) -> list[str]:
@@ -130,7 +118,8 @@ class Listing:
 
 def join_listings(listings: Sequence[Listing]) -> Listing:
     """Several sources as one data set, named and prompted as the first. Classes are the same by their names;
-    an image that is listed again has the class and the split that its last source gives it.
+    an image that is listed again has the class that its last source gives it, and the split of the last one
+    that has a split.
     """
     first = listings[0]
     folder = Path(os.path.commonpath([os.path.abspath(listing.folder) for listing in listings]))
@@ -143,7 +132,7 @@ def join_listings(listings: Sequence[Listing]) -> Listing:
         for key, name in zip(listing.keys, listing.classnames, strict=True)
     }
     placed, notes = dict[str, tuple[str, int]](), [*first.notes]
-    groups, ranked_as = dict[str, str](), dict[str, str]()
+    groups = dict[str, str]()
     for listing in listings:
         before, added, changed = {**placed}, 0, 0
         for part, rows in listing.splits.items():
@@ -152,25 +141,22 @@ def join_listings(listings: Sequence[Listing]) -> Listing:
                 label = labels[plain_name(listing.classnames[row.label])]
                 added += path not in before
                 changed += path in before and before[path][1] != label
-                placed[path] = part, label
-                ranked_as.setdefault(path, row.path)
+                placed[path] = before[path][0] if part == UNDIVIDED and path in before else part, label
                 groups[path] = listing.groups.get(row.path) or groups.get(path, "")
         if listing is not first:
             notes.append(f"{listing.name} adds {plural(added, 'image')} and changes the class of {changed}")
-            # How a correction of labels was split is of no interest.
-            told = (note for note in listing.notes if added or not isinstance(note, SplitNote))
-            notes += [f"{listing.name}: {note}" for note in told]
+            notes += [f"{listing.name}: {note}" for note in listing.notes]
             notes += _tell_new_classes(listing, first)
     splits = dict[str, tuple[Row, ...]]()
-    for wanted in PARTS:
+    for wanted in (*PARTS, UNDIVIDED):
         rows = tuple(Row(path, label) for path, (part, label) in placed.items() if part == wanted)
-        if rows or wanted != "val":
+        if rows or wanted in ("train", "test"):
             splits[wanted] = rows
     keys, names = zip(*(named[name] for name in labels), strict=True)
     return replace(
         first, folder=folder, keys=keys, classnames=names, splits=splits, notes=tuple(notes),
-        origin="; ".join(dict.fromkeys(listing.origin for listing in listings)),
-        benchmark=False, standard=False, numbered=False, by_name=False, groups=groups, ranked_as=ranked_as,
+        origin="; ".join(filter(None, dict.fromkeys(listing.origin for listing in listings))),
+        benchmark=False, standard=False, numbered=False, by_name=False, groups=groups,
     )  # fmt: skip
 
 

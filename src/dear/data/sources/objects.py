@@ -44,9 +44,7 @@ def read_object(data: Any, settings: DataSettings) -> tuple[Listing, ReadImage |
         samples, passed_over = _without_passed_over(data)
         labels = [data.classes[label] for _, label in samples]
         keys = [key for key in data.classes if not is_passed_over(key)]
-        listed, read = read_pairs(
-            samples, labels, settings, keys=sort_names(keys) if keys == sorted(keys) else keys
-        )
+        listed, read = read_pairs(samples, labels, keys=sort_names(keys) if keys == sorted(keys) else keys)
         return replace(listed, notes=(*listed.notes, *ignored_note(passed_over))), read
     if isinstance(data, Mapping) or hasattr(data, "columns"):
         names = [str(name) for name in (data if isinstance(data, Mapping) else data.columns)]
@@ -55,9 +53,9 @@ def read_object(data: Any, settings: DataSettings) -> tuple[Listing, ReadImage |
         part = named.get("split", "split")
         splits = data[part] if part in names else None
         paths = _column(data, [*filter(None, [named.get("path")]), *PATHS], names)
-        return read_pairs(paths, labels, settings, splits=splits)
+        return read_pairs(paths, labels, splits=splits)
     if isinstance(data, tuple | list) and len(data) == 2 and not isinstance(data[0], str | os.PathLike):
-        return read_pairs(data[0], data[1], settings)
+        return read_pairs(data[0], data[1])
     raise DataError(f"{type(data).__name__} is not a data set: {FORMS}.")
 
 
@@ -132,7 +130,7 @@ def _column(data: Any, candidates: Sequence[str], names: Sequence[str]) -> Any:
 
 
 def read_pairs(
-    images: Any, labels: Any, settings: DataSettings, *, keys: Sequence[str] | None = None, splits: Any = None
+    images: Any, labels: Any, *, keys: Sequence[str] | None = None, splits: Any = None
 ) -> tuple[Listing, ReadImage | None]:
     """`read_object` for images and their labels: names of classes, or whole numbers.
     ``keys`` are the names in label order, by default sorted; ``splits`` are train, val or test for each.
@@ -166,7 +164,7 @@ def read_pairs(
     entries = [
         Entry(f"row {row}", name, plain_label(label), split.strip()) for row, (name, label, split) in rows
     ]
-    listed = listing_of(folder, folder, entries, settings, keys=keys)
+    listed = listing_of(folder, folder, entries, keys=keys)
     listed = replace(listed, name=folder.name or NAME)
     return listed, None if in_files else dict(zip(names, images, strict=True)).__getitem__
 

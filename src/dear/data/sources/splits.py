@@ -6,6 +6,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
@@ -17,25 +18,24 @@ from dear.data.sources.listing import (
     FEW,
     NO_SPLIT,
     PARTS,
-    SEEDED,
+    UNDIVIDED,
     Listing,
     Row,
-    SplitNote,
     as_fault,
     find_files,
     label_note,
     require_distinct,
     require_inside,
 )
-from dear.errors import DataError, compose, list_names
+from dear.errors import DataError, compose, list_names, plural
 from dear.reading.files import is_passed_over
 from dear.reading.plain import read_json
 from dear.writing import atomic_write
 
 PREFIX = "split_zhou_"
 SAMPLE = 100  # images of a split list that are looked for in each folder, spread over the list
-LONGEST_NAME = 50
 TEST_SHARE = 0.3  # where the settings have none
+LONGEST_NAME = 50
 """Characters of a data set's name in the name of its list, which has at most 255 bytes."""
 
 SPLITS = {
@@ -83,30 +83,67 @@ def names_of_splits(names: Sequence[str], where: object) -> dict[str, str]:
     return names_by_split
 
 
-def make_split(
-    rows: Sequence[Row],
+def is_drawn(listing: Listing, settings: DataSettings) -> bool:
+    """True if `divide` draws images to test on."""
+    return UNDIVIDED in listing.splits and 0 < _test_share(settings) < 1
+
+
+def _test_share(settings: DataSettings) -> float:
+    return settings.with_test_share(TEST_SHARE).test_share or 0.0
+
+
+def divide(
+    listing: Listing,
     settings: DataSettings,
-    classnames: Sequence[str],
-    name: str,
     groups: Mapping[str, str] = MappingProxyType({}),
-    ranked_as: Mapping[str, str] = MappingProxyType({}),
-) -> Split:
-    """The split of a user's data that has none, recorded in the cache in CoOp's format. By default it has
-    `TEST_SHARE` of each class to test on; with a share of 0 none and with 1 all images. A class with a single
-    image, or a single one of the ``groups``, has it to train on.
+    contents: Mapping[str, bytes] = MappingProxyType({}),
+) -> Listing:
+    """The listing of a user's data with a split of the images that have none, recorded in the cache in CoOp's
+    format. By default it has `TEST_SHARE` of each class to test on; with a share of 0 none and with 1 all
+    images. ``groups`` by path stay whole; a class with a single image or group has it to train on.
+    ``contents`` are hashes by path.
     """
+    if UNDIVIDED not in listing.splits:
+        return listing
+    rows, share = listing.splits[UNDIVIDED], _test_share(settings)
+    given = {part: rows_of for part, rows_of in listing.splits.items() if part != UNDIVIDED}
+    if share in (0, 1):
+        verb = "test" if share else "train"
+        drawn, origin = {verb: rows}, f"all to {verb} on"
+        notes = [f"{NO_SPLIT}: all its images are for {verb}ing"]
+    else:
+        sides = {
+            groups[row.path]: "test" if part == "test" else "train"
+            for part, rows_of in given.items() for row in rows_of if row.path in groups
+        }  # fmt: skip
+        drawn = seeded_split(
+            rows, share, settings.split_seed, settings.least_train,
+            groups=groups, contents=contents, sides=sides,
+        )  # fmt: skip
+        notes = _describe_drawn(listing, drawn, settings, share, groups)
+        origin = f"dear, seed {settings.split_seed}"
+    splits = {part: (*given.get(part, ()), *drawn.get(part, ())) for part in PARTS}
+    return replace(
+        listing,
+        splits={part: rows_of for part, rows_of in splits.items() if rows_of or part != "val"},
+        origin="; ".join(filter(None, (listing.origin, origin))),
+        notes=(*listing.notes, *notes),
+    )
+
+
+def _describe_drawn(
+    listing: Listing,
+    drawn: Mapping[str, Sequence[Row]],
+    settings: DataSettings,
+    share: float,
+    groups: Mapping[str, str],
+) -> list[str]:
+    """Record a split that was drawn, and tell of it."""
     from dear.data.dataset import fingerprint  # loads torch
 
-    share = settings.with_test_share(TEST_SHARE).test_share or 0.0
-    if share in (0, 1):
-        empty, verb = ("train", "test") if share else ("test", "train")
-        note = SplitNote(f"{NO_SPLIT}: all its images are for {verb}ing")
-        return Split({empty: (), verb: tuple(rows)}, f"all to {verb} on", (note,))
-    options = {"groups": groups, "ranked_as": ranked_as}
-    splits = seeded_split(rows, share, settings.split_seed, len(classnames), settings.least_train, **options)
-    listed = {part: [[path, label, classnames[label]] for path, label in splits[part]] for part in splits}
-    text = json.dumps(listed, indent=0)
-    file = f"split_dear_{name[:LONGEST_NAME]}-{fingerprint(text)}.json"
+    keys, rows = listing.keys, [*chain.from_iterable(drawn.values())]
+    text = json.dumps({part: [[*row, keys[row.label]] for row in drawn[part]] for part in drawn}, indent=0)
+    file = f"split_dear_{listing.name[:LONGEST_NAME]}-{fingerprint(text)}.json"
     path = settings.cache_folder() / "splits" / file
     record = f"list: {path}"
     try:
@@ -119,61 +156,66 @@ def make_split(
     if settings.least_train > 1:
         parts += f", at least {settings.least_train} images for training"
     notes = [f"{NO_SPLIT}: of each class {parts} (seed {settings.split_seed}; {record})"]
+    if groups:
+        described = f"{len(groups)} images are in {plural(len({*groups.values()}), 'group')}"
+        notes.append(
+            f"{described} of near-duplicates or by --dataset.group, each kept on one side of the split"
+        )
     images = Counter(label for label, _ in {(row.label, groups.get(row.path, row.path)) for row in rows})
-    if lone := [name for label, name in enumerate(classnames) if images[label] == 1]:
+    if lone := [name for label, name in enumerate(keys) if images[label] == 1]:
         what = "group of images" if groups else "image"
         has = f"has one {what}, which is" if len(lone) == 1 else f"have one {what} each, which are"
         notes.append(f"{NO_SPLIT}, and {list_names(lone, FEW)} {has} trained on: no image is left to test on")
-    return Split(splits, f"{SEEDED} {settings.split_seed}", tuple(map(SplitNote, notes)))
+    return notes
 
 
 def seeded_split(
     rows: Sequence[Row],
     test_share: float,
     seed: int,
-    classes: int,
     least_train: int = 1,
     *,
     groups: Mapping[str, str] = MappingProxyType({}),
-    ranked_as: Mapping[str, str] = MappingProxyType({}),
+    contents: Mapping[str, bytes] = MappingProxyType({}),
+    sides: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, tuple[Row, ...]]:
     """Divide each class's images by the share to test on, rounded; ``groups`` by path stay whole, across
-    classes too, so that the share is met as nearly as whole groups can.
+    classes too, so that the share is met as nearly as whole groups can. ``sides`` are those of groups that
+    have one.
 
-    Images are ordered by a hash of seed and path (or what it is ``ranked_as``), so that an image's part does
-    not depend on other classes, the order of the file system or a random generator. Both parts get at least
-    one image of each class, and that to train on ``least_train`` if there are more; a class of one image or
-    group has it to train on.
+    Images are ordered by a hash of seed and content (of the path, for one without a content), so that an
+    image's part does not depend on other classes, the names of files and folders or a random generator. Both
+    parts get at least one image of each class, and that to train on ``least_train`` if there are more; a
+    class of one image or group has it to train on.
     """
 
     def rank(row: Row) -> tuple[bytes, str]:
-        path = compose(ranked_as.get(row.path, row.path))  # so that it is the same on every machine
-        return hashlib.sha256(f"{seed}/{path}".encode("utf-8", "surrogatepass")).digest(), path
+        path = compose(row.path)  # so that it is the same on every machine
+        content = contents.get(row.path, b"").hex() or path
+        return hashlib.sha256(f"{seed}/{content}".encode("utf-8", "surrogatepass")).digest(), path
 
     parts: dict[str, list[Row]] = {"train": [], "test": []}
-    placed = dict[str, str]()
-    rows_by_class: list[list[Row]] = [[] for _ in range(classes)]
-    for row in rows:
-        rows_by_class[row.label].append(row)
-    for members in rows_by_class:
-        members.sort(key=rank)
+    side_of, rows_by_class = dict(sides), dict[int, list[Row]]()
+    for row in sorted(rows, key=rank):  # classes too are in an order that is not that of their numbers
+        rows_by_class.setdefault(row.label, []).append(row)
+    for members in rows_by_class.values():
         rows_by_group = dict[str, list[Row]]()
         for row in members:
             rows_by_group.setdefault(groups.get(row.path, row.path), []).append(row)
         wanted = max(round((1 - test_share) * len(members)), least_train)
         sizes = Counter({"train": 0, "test": 0})
-        for group in rows_by_group.keys() & placed.keys():
-            sizes[placed[group]] += len(rows_by_group[group])
-        free = [group for group in rows_by_group if group not in placed]
+        for group in rows_by_group.keys() & side_of.keys():
+            sizes[side_of[group]] += len(rows_by_group[group])
+        free = [group for group in rows_by_group if group not in side_of]
         for group in free:
             size, is_last = len(rows_by_group[group]), group == free[-1]
             is_room = not sizes["train"] or sizes["train"] + size / 2 <= wanted
             part = "train" if is_room and (sizes["test"] or not (is_last and sizes["train"])) else "test"
-            placed[group] = part
+            side_of[group] = part
             sizes[part] += size
         for group, inside in rows_by_group.items():
-            parts[placed[group]] += inside
-    return {part: tuple(listed) for part, listed in parts.items()}
+            parts[side_of[group]] += inside
+    return {part: tuple(sorted(listed, key=lambda row: row.label)) for part, listed in parts.items()}
 
 
 def split_file(folder: Path) -> Path | None:

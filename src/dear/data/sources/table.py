@@ -17,6 +17,7 @@ from dear.data.settings import DataSettings
 from dear.data.sources.listing import (
     FEW,
     PURPOSE,
+    UNDIVIDED,
     Listing,
     Row,
     as_fault,
@@ -27,7 +28,7 @@ from dear.data.sources.listing import (
     require_inside,
     sort_names,
 )
-from dear.data.sources.splits import Split, make_split, split_of
+from dear.data.sources.splits import Split, split_of
 from dear.errors import DataError, DearError, list_names, plural
 from dear.reading.files import read_text
 from dear.reading.plain import QUOTES, parse_json
@@ -79,7 +80,7 @@ def read_table(table: Path, settings: DataSettings) -> Listing:
     by_folder = not any(entry.split for entry in entries) and {"train", "test"} <= {*splits} and all(splits)
     if by_folder:
         entries = [entry._replace(split=split or "") for entry, split in zip(entries, splits, strict=True)]
-    listing = listing_of(table, table.parent, entries, settings)
+    listing = listing_of(table, table.parent, entries)
     origin = f"the folders in {table.name}" if by_folder else listing.origin
     return replace(listing, origin=origin, notes=(*listing.notes, *notes), by_name=is_ours)
 
@@ -98,7 +99,7 @@ def read_tables(folder: Path, tables: Mapping[str, Path], settings: DataSettings
             path = row.path if os.path.isabs(row.path) else (within / row.path).as_posix()
             entries.append(row._replace(path=path, split="" if tables.keys() == {"train"} else split))
         notes += told
-    listing = listing_of(folder, folder, entries, settings)
+    listing = listing_of(folder, folder, entries)
     origin = names if tables.keys() != {"train"} else listing.origin
     return replace(listing, name=folder.resolve().name, origin=origin, notes=(*notes, *listing.notes))
 
@@ -107,7 +108,6 @@ def listing_of(
     table: Path,
     folder: Path,
     entries: list[Entry],
-    settings: DataSettings,
     *,
     keys: Sequence[str] | None = None,
 ) -> Listing:
@@ -123,7 +123,7 @@ def listing_of(
     if any(entry.split for entry in entries):
         split = _by_split(table, entries, rows)
     else:
-        split = make_split(rows, settings, keys, name)
+        split = Split({UNDIVIDED: tuple(rows)}, "", ())
     notes = (*split.notes, *notes)
     groups = {entry.path: entry.group for entry in entries if entry.group}
     return Listing(

@@ -31,8 +31,8 @@ LEAST_BETA = 0.01
 """beta never reaches 0, at which classes without images could not be told apart."""
 
 Scores = Sequence[Float[Tensor, "item class"]]
-"""Numbers of the training images as if they were new, in three settings: as if one half of the classes had no
-images, as if the other half had none, and with the images of all classes.
+"""Numbers of left-out training images, in three settings: one half of the classes counts as without images,
+then the other half, then none.
 """
 
 
@@ -124,7 +124,7 @@ class Fit:
         strengths: beta, then the alpha of each attribute: where all classes have evidence, and where half
             have none.
         name_cost: Of a class without images, beside classes with evidence.
-        parts: The share of each term in the scores of left-out images, all classes known: of the standard
+        parts: Each term's share of the spread of left-out scores, all classes known: of the standard
             deviation over classes.
         left_out: The scores of left-out images, in each setting.
         class_scores: Those of the class feature alone, before they are weighted.

@@ -333,8 +333,8 @@ class DearPlus(Method):
         return asdict(self.fitted.name_cost)
 
     def fusion_weights(self) -> dict[str, float]:
-        """The share of each term in the scores of training images as if they were new: of the standard
-        deviation over classes.
+        """Each term's share of the spread of left-out scores over classes, as a standard deviation, under the
+        first strengths.
         """
         return dict(zip(self.features, self.parts.tolist(), strict=True))
 
