@@ -4,7 +4,7 @@ they take here. Nothing is created.
 
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
@@ -27,6 +27,7 @@ from dear.evaluation.trial import build_untrained
 from dear.methods.base import Method
 from dear.methods.registry import method_class
 from dear.progress import Progress, TrainingStep, silent
+from dear.training.cache import CACHE_BYTES, Cache, trunk_facts
 from dear.training.loop import train
 
 TIMED_STEPS, TIMED_BATCHES = 4, 3
@@ -43,6 +44,7 @@ class Work(NamedTuple):
         training_images: Images that it trains on.
         steps: Its training steps.
         test_images: Images that it is tested on.
+        kept_images: Images that it is tested on of which an earlier run has left the trunk outputs in memory.
     """
 
     classes: int
@@ -50,6 +52,7 @@ class Work(NamedTuple):
     training_images: int
     steps: int
     test_images: int
+    kept_images: int = 0
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,9 @@ class UnitTimes:
         training_image: Of what comes before the first step, or is done in place of steps, by image.
         step: Of a training step.
         test_image: Of a test image, by batch.
+        kept_image: Of one whose trunk output is in memory.
+        trunk: What the trunk outputs depend on beside the images (`trunk_facts`).
+        trunk_bytes: Of the trunk output of an image.
     """
 
     classes: int
@@ -69,6 +75,9 @@ class UnitTimes:
     training_image: tuple[float, ...]
     step: tuple[float, ...]
     test_image: tuple[float, ...]
+    kept_image: tuple[float, ...]
+    trunk: Hashable = None
+    trunk_bytes: int = 0
 
 
 class Seconds(NamedTuple):
@@ -125,9 +134,16 @@ def list_runs(
                 except DearError as error:
                     errors.append(error)
                 progress("timing methods", at + 1, len(to_time))
+            encoded = set[Hashable]()
             for run, work, fact in zip(runs, works, facts, strict=True):
                 known = unit_times.get(run.methods[0])
-                fact["seconds"] = None if known is None or work is None else estimate(work, known)._asdict()
+                fact["seconds"] = None
+                if known is not None and work is not None and not fact["done"]:
+                    times, images = known[0][0], work[0].test_images
+                    if (run.data, times.trunk) in encoded and images * times.trunk_bytes <= CACHE_BYTES:
+                        work[0] = work[0]._replace(test_images=0, kept_images=images)
+                    encoded.add((run.data, times.trunk))
+                    fact["seconds"] = estimate(work, known)._asdict()
         listed += facts
     return listed, list(dict.fromkeys(map(str, errors)))
 
@@ -229,18 +245,22 @@ def _time_run(session: Session, run: ResolvedRun, clock: Clock) -> tuple[Method,
     steps = [later - earlier for earlier, later in pairwise(ends)]
     if declared.trains and method.takes_steps and not steps:
         steps = [ends[0] - before]
-    test, batch = ClassSubset(dataset.test, classes), method.clip.image.images_at_once
-    test_times = list[float]()
-    for part in torch.arange(min(len(test), (TIMED_BATCHES + 1) * batch)).split(batch):
-        began = clock()
-        predict(method, Subset(test, part), vocabulary=(names, text), precision=training.precision)
-        test_times.append((clock() - began) / len(part))
+    test, batch, cache = ClassSubset(dataset.test, classes), method.clip.image.images_at_once, Cache()
+    tested = dict[bool, list[float]]()
+    for kept in (False, True):
+        for part in torch.arange(min(len(test), (TIMED_BATCHES + 1) * batch)).split(batch):
+            began = clock()
+            precision = training.precision
+            predict(method, Subset(test, part), vocabulary=(names, text), precision=precision, cache=cache)
+            tested.setdefault(kept, []).append((clock() - began) / len(part))
     times = UnitTimes(
         len(base),
         (name_time,),
         ((before - looks[0]) / max(1, len(images)),),
         tuple(steps) or (0.0,),
-        tuple(test_times[1:] or test_times),
+        *(tuple(times[1:] or times) for times in tested.values()),
+        trunk_facts(method, training.precision),
+        cache.bytes // min(len(test), (TIMED_BATCHES + 1) * batch),
     )
     return method, [times, *of_teacher]
 
@@ -259,7 +279,7 @@ def _seconds(work: Work, times: Sequence[UnitTimes], choose: Callable[[Sequence[
     few, many = times[0], times[-1]
     share = 0.0 if many is few else (work.classes - few.classes) / (many.classes - few.classes)
     counts = {"name": work.names, "training_image": work.training_images, "step": work.steps}
-    counts["test_image"] = work.test_images
+    counts |= {"test_image": work.test_images, "kept_image": work.kept_images}
     total = 0.0
     for unit, count in counts.items():
         low, high = choose(getattr(few, unit)), choose(getattr(many, unit))

@@ -75,11 +75,17 @@ def test_time_is_the_sum_of_counts_times_measured_units(tmp_path: Path) -> None:
 
 def test_a_time_is_taken_between_few_and_many_classes() -> None:
     """By hand: a step takes 1 to 3 seconds with 10 classes, and 5 to 9 with 30, so 3 to 6 with 20."""
-    few = UnitTimes(10, name=(0.1,), training_image=(0.0,), step=(1.0, 1.5, 3.0), test_image=(0.25,))
-    many = UnitTimes(30, name=(0.3,), training_image=(0.5,), step=(5.0, 6.5, 9.0), test_image=(0.25,))
+    few = UnitTimes(
+        10, name=(0.1,), training_image=(0.0,), step=(1.0, 1.5, 3.0), test_image=(0.25,), kept_image=(0.1,)
+    )
+    many = UnitTimes(
+        30, name=(0.3,), training_image=(0.5,), step=(5.0, 6.5, 9.0), test_image=(0.25,), kept_image=(0.1,)
+    )
     work = Work(classes=20, names=100, training_images=8, steps=2, test_images=40)
     rest = 100 * 0.2 + 8 * 0.25 + 40 * 0.25
     assert estimate([work], [[few], [many]]) == pytest.approx((rest + 2 * 4, rest + 2 * 3, rest + 2 * 6))
     teacher = Work(classes=10, names=10, training_images=0, steps=1, test_images=0)
     both = estimate([work, teacher], [[few, few]])
+    kept = work._replace(test_images=0, kept_images=40)
+    assert estimate([kept], [[few], [many]]).usual == pytest.approx(rest + 2 * 4 - 40 * 0.15)
     assert both.usual == pytest.approx(100 * 0.1 + 2 * 1.5 + 40 * 0.25 + 10 * 0.1 + 1.5)
