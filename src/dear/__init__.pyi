@@ -5,6 +5,8 @@ from .adapters.classifier import DearClassifier as DearClassifier
 from .adapters.fit import fit as fit
 from .adapters.predictor import Predictor as Predictor
 from .adapters.review import find_label_issues as find_label_issues
+from .adapters.saved_run import SavedRun as SavedRun
+from .adapters.saved_run import load_run as load_run
 from .adapters.scoring import evaluate_bundle as evaluate_bundle
 from .backbone.loading.load import load_clip as load_clip
 from .data.loading import load_dataset as load_dataset

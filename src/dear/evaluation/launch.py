@@ -23,12 +23,17 @@ from dear.data.loading import held_notes
 from dear.errors import DearError, OutputError, plural, warn
 from dear.evaluation.experiment import Experiment, Machines
 from dear.evaluation.log import log_epochs
+<<<<<<< HEAD
 from dear.evaluation.records import make_folder, read_record
 from dear.evaluation.resolve import ResolvedRun
 from dear.evaluation.runs import RunProgress, RunResult, check_experiment, silent
+=======
+from dear.evaluation.records import find_record, make_folder
+from dear.evaluation.runs import RunProgress, RunResult, check_experiment, silent, write_run
+>>>>>>> main
 from dear.evaluation.session import Session
 from dear.evaluation.workers import Pool, open_pool
-from dear.writing import UNFINISHED, output_file, write_json
+from dear.writing import UNFINISHED
 
 WAIT = 0.1
 """Seconds between looks at runs under way, here and in other commands."""
@@ -143,8 +148,8 @@ class Task:
 
     def read(self) -> bool:
         """Take the record if there is one. Raises DataError."""
-        if self.record.exists():
-            self.result = read_record(self.record, **self._expected)
+        if self.result is None:
+            self.result = find_record(self.record, with_weights=self.run.keep_weights, **self._expected)
         return self.result is not None
 
     def acquire(self) -> bool:
@@ -177,11 +182,8 @@ class Task:
         """
         if isinstance(result, OutputError):
             raise result
-        if isinstance(result, RunResult) and not self.record.exists():
-            if result.predictions is not None:
-                with output_file(self.record.with_suffix(".npz")) as file:
-                    file.write(result.predictions)
-            write_json(self.record, result.record)
+        if isinstance(result, RunResult) and not self.read():
+            write_run(self.record, result.record, result.files or {})
         self.result = result.record if isinstance(result, RunResult) else result
 
     def release(self) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dear.errors import UnknownNameError
-from dear.evaluation.predictions import save_predictions
+from dear.evaluation.predictions import predictions_file
 from dear.report.differences import holm, sign_test, t_test
 from dear.report.report_page import report_page
 from tests.unit.report.samples import predictions, record
@@ -32,7 +32,7 @@ def run_with_predictions(data: str, method: str, share: float, right: int, folde
     made = record(data, method, share, share)
     made["predictions"] = folder / f"{data}-{method}.npz"
     by_class = [[label if image < right else 2 for image in range(10)] for label in range(2)]
-    save_predictions(made["predictions"], {"base": predictions(by_class)})
+    made["predictions"].write_bytes(predictions_file({"base": predictions(by_class)}))
     return made
 
 
