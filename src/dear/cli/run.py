@@ -152,12 +152,8 @@ def command_recipe(
     train: TrainOverrides = MappingProxyType({}),
     dataset: DataOverrides = MappingProxyType({}),
     out: Path | None = None,
-<<<<<<< HEAD
-    dry: Flat[DryRun] = DryRun(),
-=======
     keep_weights: bool | None = None,
-    dry_run: bool = False,
->>>>>>> main
+    dry: Flat[DryRun] = DryRun(),
     machines: Flat[Machines] = Machines(),
     **settings: Mapping[str, Any],
 ) -> Summary:
@@ -179,11 +175,7 @@ def command_recipe(
         train: Settings of training.
         dataset: How data sets are read.
         out: Another output folder: each recipe writes to a subfolder with the name of its own folder.
-<<<<<<< HEAD
-=======
         keep_weights: Save the trained parameters beside each record.
-        dry_run: List the runs, with what they take and all that is missing, without making them.
->>>>>>> main
         settings: Settings of the recipe's methods, except those that it gives its rows.
     """
     options = {

@@ -246,21 +246,29 @@ def _time_run(session: Session, run: ResolvedRun, clock: Clock) -> tuple[Method,
     if declared.trains and method.takes_steps and not steps:
         steps = [ends[0] - before]
     test, batch, cache = ClassSubset(dataset.test, classes), method.clip.image.images_at_once, Cache()
-    tested = dict[bool, list[float]]()
-    for kept in (False, True):
-        for part in torch.arange(min(len(test), (TIMED_BATCHES + 1) * batch)).split(batch):
-            began = clock()
-            precision = training.precision
-            predict(method, Subset(test, part), vocabulary=(names, text), precision=precision, cache=cache)
-            tested.setdefault(kept, []).append((clock() - began) / len(part))
+    parts = torch.arange(min(len(test), (TIMED_BATCHES + 1) * batch)).split(batch)
+
+    def test_times() -> tuple[float, ...]:
+        looks = [clock()]
+        for part in parts:
+            images = Subset(test, part)
+            predict(method, images, vocabulary=(names, text), precision=training.precision, cache=cache)
+            looks.append(clock())
+        times = [
+            (later - earlier) / len(part)
+            for (earlier, later), part in zip(pairwise(looks), parts, strict=True)
+        ]
+        return tuple(times[1:] or times)
+
     times = UnitTimes(
         len(base),
-        (name_time,),
-        ((before - looks[0]) / max(1, len(images)),),
-        tuple(steps) or (0.0,),
-        *(tuple(times[1:] or times) for times in tested.values()),
-        trunk_facts(method, training.precision),
-        cache.bytes // min(len(test), (TIMED_BATCHES + 1) * batch),
+        name=(name_time,),
+        training_image=((before - looks[0]) / max(1, len(images)),),
+        step=tuple(steps) or (0.0,),
+        test_image=test_times(),
+        kept_image=test_times(),  # the first call has left them in the cache
+        trunk=trunk_facts(method, training.precision),
+        trunk_bytes=cache.bytes // sum(map(len, parts)),
     )
     return method, [times, *of_teacher]
 

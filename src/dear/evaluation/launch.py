@@ -23,14 +23,9 @@ from dear.data.loading import held_notes
 from dear.errors import DearError, OutputError, plural, warn
 from dear.evaluation.experiment import Experiment, Machines
 from dear.evaluation.log import log_epochs
-<<<<<<< HEAD
-from dear.evaluation.records import make_folder, read_record
-from dear.evaluation.resolve import ResolvedRun
-from dear.evaluation.runs import RunProgress, RunResult, check_experiment, silent
-=======
 from dear.evaluation.records import find_record, make_folder
+from dear.evaluation.resolve import ResolvedRun
 from dear.evaluation.runs import RunProgress, RunResult, check_experiment, silent, write_run
->>>>>>> main
 from dear.evaluation.session import Session
 from dear.evaluation.workers import Pool, open_pool
 from dear.writing import UNFINISHED
