@@ -12,7 +12,7 @@ from torch import Tensor
 
 from dear.adapters.bundle import Bundle
 from dear.adapters.bundle_config import check_writable, read_config
-from dear.adapters.choose import Choice, choose_method
+from dear.adapters.choose import Choice, choose_method, describe_change
 from dear.adapters.facts import Epoch, NameCost, UnlabeledGain
 from dear.adapters.leftout import LeftOut, LeftOutScores
 from dear.adapters.predictor import Predictor
@@ -162,9 +162,9 @@ def fit(
         choice = None
         if method == AUTO:
             choice = choose_method(session, run, unlabeled=images.unlabeled, present=present, progress=report)
-            if present not in (None, choice.method):
-                warn(f"{continue_from}: {choice.method}, {choice.reason}, takes the place of {present}")
             run = check_run(session, session.resolve_method(run, MethodSetup(choice.method)))
+        if present not in (None, run.setup.method):
+            warn(f"{continue_from}: {describe_change(str(present), run.setup.method, choice)}")
         trial = (choice and choice.trial) or train_adapter(session, run, folder, report)
         if images.unlabeled is not None:
             gain = UnlabeledGain(**(trial.unlabeled or add_unlabeled(trial, images.unlabeled)))

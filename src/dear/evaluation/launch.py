@@ -7,11 +7,12 @@ share the work on one folder. The system releases the locks of a process that is
 import os
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 import torch
@@ -20,14 +21,14 @@ from filelock import FileLock, Timeout
 from dear.backbone.device import find_device
 from dear.backbone.precision import device_precision
 from dear.data.loading import held_notes
-from dear.errors import DearError, OutputError, plural, warn
+from dear.errors import DearError, OutputError, SettingsError, installation, plural, warn
 from dear.evaluation.experiment import Experiment, Machines
-from dear.evaluation.log import log_epochs
 from dear.evaluation.records import find_record, make_folder
 from dear.evaluation.resolve import ResolvedRun
-from dear.evaluation.runs import RunProgress, RunResult, check_experiment, silent, write_run
+from dear.evaluation.runs import RunResult, check_experiment, write_run
 from dear.evaluation.session import Session
 from dear.evaluation.workers import Pool, open_pool
+from dear.progress import RunProgress, TrainingStep, silent
 from dear.writing import UNFINISHED
 
 WAIT = 0.1
@@ -255,3 +256,30 @@ def _open_session(machines: Machines) -> Session:
         return Session("cpu", target=torch.device("cpu" if machines.device == "cpu" else "cuda"))
     device = find_device(machines.device)
     return Session("cpu", target=device) if machines.jobs > 1 else Session(device)
+
+
+@contextmanager
+def log_epochs(folder: Path, progress: RunProgress) -> Iterator[RunProgress]:
+    """A progress that also writes what is recorded of each epoch into a folder for TensorBoard, under the run
+    and the method that is trained: the run's own, or its teacher. Raises OutputError for a folder that cannot
+    be written to, SettingsError without TensorBoard.
+    """
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ModuleNotFoundError as error:
+        raise SettingsError(f"TensorBoard is not installed: {installation('log')}, or omit --log.") from error
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise OutputError(f"cannot write to {folder}: {error}. Choose another folder with --log.") from error
+    with SummaryWriter(folder) as writer:
+
+        def log(run: str, step: TrainingStep | None) -> None:
+            progress(run, step)
+            if step is not None:
+                for name, value in step.record.items():
+                    writer.add_scalar(f"{run}/{step.method}/{name}", value, step.epoch)
+
+        yield log

@@ -34,17 +34,9 @@ from dear.evaluation.trial import (
     validation_images,
 )
 from dear.methods.registry import METHODS, PATH, check_towers, register
-from dear.progress import TrainingStep
+from dear.progress import RunProgress, TrainingStep, silent
 from dear.roles.table import RoleTable
 from dear.writing import UNFINISHED, output_file, write_json
-
-RunProgress = Callable[[str, TrainingStep | None], None]
-"""Called with the name of a run after each step of its training, and with None at its end."""
-
-
-def silent(_run: str, _step: TrainingStep | None) -> None:
-    """Ignore progress."""
-
 
 Needed = str | BackboneName | MethodSetup
 """What can be missing for a run: a data set, the backbone, the teacher or the roles of a method."""

@@ -24,7 +24,7 @@ from dear.evaluation.session import Session
 from dear.methods.base import Method
 from dear.methods.declaration import MethodSettings
 from dear.methods.registry import build_method, frozen_clip
-from dear.progress import OnStep, TrainingStep, unreported
+from dear.progress import OnStep, TrainingStep, silent
 from dear.training.loop import train
 from dear.training.seeding import generator
 
@@ -54,7 +54,7 @@ class Trial:
     session: Session
     run: ResolvedRun
     checkpoint: Path | None = None
-    progress: OnStep = unreported
+    progress: OnStep = silent
     shares_training: bool = False
     pick: Pick | None = field(default=None, init=False)
     epochs: list[dict[str, Any]] = field(default_factory=list, init=False)
