@@ -18,12 +18,13 @@ from dear.data.loading import held_notes
 from dear.data.sources.benchmarks import named_benchmark, standard_name
 from dear.errors import DearError
 from dear.evaluation.experiment import Experiment, Machines
-from dear.evaluation.launch import Task, check_device, check_folders
+from dear.evaluation.launch import check_folders, open_session
 from dear.evaluation.predictions import predict
 from dear.evaluation.resolve import MethodSetup, ResolvedRun, resolve
-from dear.evaluation.runs import check_experiment
+from dear.evaluation.runs import RunResult, check_experiment
 from dear.evaluation.session import Session
 from dear.evaluation.trial import build_untrained
+from dear.evaluation.workers import Task
 from dear.methods.base import Method
 from dear.methods.registry import method_class
 from dear.progress import Progress, TrainingStep, silent
@@ -107,8 +108,8 @@ def list_runs(
     nothing. Raises DearError for any other error that would stop them.
     """
     check_folders(experiments)
-    check_device(machines, experiments)
-    session, listed, errors = Session(machines.device), list[dict[str, Any]](), list[DearError]()
+    session = Session(machines.device) if timed else open_session(machines)
+    listed, errors = list[dict[str, Any]](), list[DearError]()
     with held_notes():
         missing = [check_experiment(session, experiment) for experiment in experiments]
     for experiment, absent in zip(experiments, missing, strict=True):
@@ -117,13 +118,14 @@ def list_runs(
         works = [count_work(session, run) for run in runs]
         facts = list[dict[str, Any]]()
         for run, work in zip(runs, works, strict=True):
-            task = Task(run)
             needs = {run.backbone, *run.methods, *run.data, run.protocol.trained_on}
-            if not needs & absent.keys() and (error := task.find(session)) is not None:
-                errors.append(error)
-            done = isinstance(task.result, dict)
-            if timed and not done and task.resolved is not None:
-                to_time.setdefault(run.methods[0], []).append(task.resolved)
+            is_known = not needs & absent.keys()
+            result = Task(session, run).result if is_known else None
+            if isinstance(result, DearError):
+                errors.append(result)
+            done = isinstance(result, RunResult)
+            if timed and is_known and result is None:
+                to_time.setdefault(run.methods[0], []).append(session.resolve_run(run))
             facts.append({**run.run_facts(), "done": done, **_sum_work(work)})
         if timed:
             unit_times = dict[MethodSetup, list[list[UnitTimes]]]()
