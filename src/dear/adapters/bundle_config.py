@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path, PureWindowsPath
 from typing import TYPE_CHECKING, Any
 
-from dear.adapters.wording import list_facts, list_metrics, verdict
+from dear.adapters.wording import describe_test, list_facts, list_metrics, verdict
 from dear.backbone.loading import hub
 from dear.backbone.names import CARD as CARD_OF_TINY
 from dear.backbone.names import TINY, may_be_folder
@@ -125,7 +125,7 @@ def model_card(bundle: "Bundle", title: str) -> str:
         settings=asdict(bundle.settings),
         facts=list_facts(bundle.training),
         metrics={} if scores is None else list_metrics(scores, 2),
-        findings=[] if scores is None else verdict(scores),
+        findings=verdict(scores) if scores else describe_test(None, bundle.training.earlier_test),
         caution=CARD_OF_TINY if bundle.model == TINY else "",
         literal=_literal,
         code=_code,
