@@ -11,10 +11,11 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from dear import writing
 from dear.backbone.clip import Clip, Identity
 from dear.backbone.loading import tiny
 from dear.cli.main import main
-from dear.evaluation import records, trial
+from dear.evaluation import trial
 from dear.evaluation.ablations import ablations
 from dear.methods.dear.method import Dear
 from dear.roles.table import RoleTable
@@ -57,7 +58,9 @@ def test_a_recipe_runs_and_is_reported(small: Path, photos: Path, out: Path, run
     assert "1 run, records in" in run(words)[0]
     assert "1 run (1 made before, not repeated), records in" in run(words)[0]
     (record,) = out.rglob("*.json")
-    assert ask(["info", str(record)])["method"] == "zero-shot"
+    told = ask(["info", str(record)])
+    accuracy = json.loads(record.read_text())["results"]["base"]["accuracy"]
+    assert (told["method"], told["accuracy"]["base"]) == ("zero-shot", f"{100 * accuracy:.1f}%")
     found = ask(["report", str(out)])
     assert found["records"] == 1
     assert Path(found["html"]).is_file()
@@ -203,7 +206,7 @@ def test_ctrl_c(
 
     words = [*RUN, "--data", str(photos), "--methods", "dear", "--roles", str(small), *SHORT]
     words += ["--out", str(out)]
-    places = {"training": (trial, "train"), "test": (trial, "predict"), "the write": (records.os, "fsync")}
+    places = {"training": (trial, "train"), "test": (trial, "predict"), "the write": (writing.os, "fsync")}
     with monkeypatch.context() as patch:
         patch.setattr(*places[during], stop)
         printed, told = run(words, 130)

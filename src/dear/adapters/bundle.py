@@ -219,7 +219,7 @@ class Bundle:
         """
         path = expanded(folder).resolve()
         check_writable(path)
-        output_folder(path, self._files(path.name), "the bundle", "choose another folder.")
+        output_folder(path, self._files(path.name), "the bundle", "for it")
         return path
 
     def _files(self, title: str) -> dict[str, bytes]:
