@@ -23,8 +23,9 @@ from dear.retrieval.index import open_index
 from dear.serving.limits import Limits, Refused
 from dear.serving.server import listen, server_of
 from dear.serving.service import Service
-from tests.unit.report.samples import PLACES, curve, noise_pictures, table
-from tests.unit.serving.small import bomb, picture, png, small_predictor
+from tests.helpers.bundles import small_predictor
+from tests.helpers.records import PLACES, curve, noise_pictures, table
+from tests.helpers.server import bomb, picture, png
 
 for name, extra in (("uvicorn", "app"), ("playwright", "dev")):
     pytest.importorskip(name, reason=f"the extra `{extra}` is not installed")

@@ -24,8 +24,8 @@ from dear.training.batches import training_images
 from dear.training.cache import Cache
 from dear.training.settings import TrainSettings
 from tests.conftest import small_clip_of
-from tests.unit.serving.small import picture
-from tests.unit.training.world import role_table
+from tests.helpers.methods import role_table
+from tests.helpers.server import picture
 
 VIEWS = 3  # of a training image: the test view and two random ones
 

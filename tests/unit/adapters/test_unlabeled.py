@@ -15,8 +15,8 @@ from dear.adapters.wording import describe_unlabeled
 from dear.data.fewshot import Subset
 from dear.data.settings import DataSettings
 from dear.errors import DataError, SettingsError
-from tests.unit.serving.small import picture
-from tests.unit.training.world import noise_dataset
+from tests.helpers.data import noise_dataset
+from tests.helpers.server import picture
 
 OTHERS = 7
 

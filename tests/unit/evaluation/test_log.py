@@ -10,7 +10,7 @@ from dear.errors import OutputError
 from dear.evaluation.log import log_epochs
 from dear.evaluation.resolve import MethodSetup
 from dear.evaluation.runs import run_all, silent
-from tests.unit.training.world import noise_dataset
+from tests.helpers.data import noise_dataset
 
 tensorboard = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
 TRAINING = {"epochs": 2, "batch": 3, "lr": 1e-2}

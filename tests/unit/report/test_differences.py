@@ -9,7 +9,7 @@ from dear.errors import UnknownNameError
 from dear.evaluation.predictions import save_predictions
 from dear.report.differences import holm, sign_test, t_test
 from dear.report.report_page import report_page
-from tests.unit.report.samples import predictions, record
+from tests.helpers.records import predictions, record
 
 
 def test_corrected_p_values() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.report.samples import neighbors, record, records, report_html, retrieval, role_table
+from tests.helpers.records import neighbors, record, records, report_html, retrieval, role_table
 
 VOID = {"meta", "img", "br", "link", "input", "hr"}
 
