@@ -1,21 +1,27 @@
 """Files and folders, written whole or not at all."""
 
+import csv
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from hashlib import sha256
+from io import TextIOWrapper
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO
 from uuid import uuid4
 
-from dear.errors import OutputError
+from dear.errors import OutputError, printable
 
 UNFINISHED = "unfinished"
 """The folder of checkpoints inside the output folder of a command."""
 PART = ".dear.part"
 """The end of the name of what is being written: a killed process leaves it, and no one else makes it."""
+FORMULA = re.compile(r"(^|[;\t\n])(?=\s*[=+\-@\uff1d\uff0b\uff0d\uff20])|^(?=\t)")
+"""Where a cell begins that a spreadsheet takes for a formula; it takes full-width signs too."""
 
 
 @contextmanager
@@ -64,16 +70,48 @@ def temporary_folder(folder: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def output_file(path: Path, what: str = "", advice: str = "with --out") -> Iterator[BinaryIO]:
-    """`atomic_write` for a file that the user asked for: an OSError becomes an OutputError that says ``what``
-    the file is and how to choose another place (``advice``).
+def writing(path: Path, what: str = "", advice: str = "with --out") -> Iterator[None]:
+    """Context in which an OSError becomes an OutputError: ``what`` is written there, and by which ``advice``
+    another place is chosen.
     """
     try:
-        with atomic_write(path) as file:
-            yield file
+        yield
     except OSError as error:
-        title = f"{what} {path}".strip()
-        raise OutputError(f"cannot write {title}: {error}. Choose another place {advice}.") from error
+        reason, title = error.strerror or error, f"{what} {path}".strip()
+        raise OutputError(f"cannot write {title}: {reason}. Choose another place {advice}.") from error
+
+
+@contextmanager
+def output_file(path: Path, what: str = "", advice: str = "with --out") -> Iterator[BinaryIO]:
+    """`atomic_write` for a file that the user asked for. Raises OutputError as `writing`."""
+    with writing(path, what, advice), atomic_write(path) as file:
+        yield file
+
+
+@contextmanager
+def locked(path: Path, cache: Path, seconds: float = 0) -> Iterator[None]:
+    """Context in which no other process of this machine, with the same cache folder, has ``path``. Raises
+    OutputError if another one keeps it for these seconds.
+    """
+    from filelock import FileLock, Timeout
+
+    name = sha256(os.fsencode(os.path.realpath(path))).hexdigest()[:16]
+    lock = FileLock(cache / "locks" / f"{name}.lock", timeout=seconds)
+    try:
+        Path(lock.lock_file).parent.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    except Timeout as error:
+        raise OutputError(
+            f"another process is writing {path}: wait until it is done, or choose another place with --out."
+        ) from error
+    except OSError as error:
+        raise OutputError(
+            f"cannot lock {lock.lock_file}: {error}. Set DEAR_CACHE to another folder."
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
@@ -105,12 +143,12 @@ def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
                 os.replace(part / name, folder / name)
 
 
-def output_folder(folder: Path, files: Mapping[str, bytes], what: str, advice: str) -> tuple[Path, ...]:
-    """`write_folder` for files that the user asked for; returns them. Raises OutputError as `output_file`."""
-    try:
+def output_folder(
+    folder: Path, files: Mapping[str, bytes], what: str, advice: str = "with --out"
+) -> tuple[Path, ...]:
+    """`write_folder` for files that the user asked for; returns them. Raises OutputError as `writing`."""
+    with writing(folder, what, advice):
         write_folder(folder, files)
-    except OSError as error:
-        raise OutputError(f"cannot write {what} to {folder}: {error.strerror or error}; {advice}") from error
     return tuple(folder / name for name in files)
 
 
@@ -121,15 +159,20 @@ def try_place(folder: Path) -> None:
         pass
 
 
-def require_writable(path: Path) -> None:
-    """Raise OutputError for a file that cannot be written, before its content is computed."""
-    try:
-        if path.is_dir():
+def require_writable(path: Path, what: str = "", advice: str = "with --out", *, folder: bool = False) -> None:
+    """Raise OutputError as `writing` for a file, or a ``folder``, that cannot be written, before its content
+    is computed.
+    """
+    with writing(path, what, advice):
+        if path.is_dir() and not folder:
             raise IsADirectoryError("it is a folder")
-        try_place(path.parent)
-    except OSError as error:
-        reason = error.strerror or error
-        raise OutputError(f"cannot write {path}: {reason}. Choose another place.") from error
+        try_place(path if folder else path.parent)
+
+
+def make_folder(folder: Path, advice: str = "with --out") -> None:
+    """Create a folder before what is written into it is computed. Raises OutputError as `writing`."""
+    require_writable(folder, "to", advice, folder=True)
+    folder.mkdir(parents=True, exist_ok=True)
 
 
 def foreign_files(folder: Path) -> list[str]:
@@ -140,3 +183,31 @@ def foreign_files(folder: Path) -> list[str]:
 def _part_of_folder(parent: Path, name: str) -> Path:
     """Where the files of a folder are written first."""
     return parent / f".{name}{PART}"
+
+
+def csv_text(text: str) -> str:
+    """Text that no spreadsheet takes for a formula: prefixed with an apostrophe if it looks like one, also
+    after a semicolon, which separates cells in some languages. Control characters are escaped.
+    """
+    return FORMULA.sub(lambda start: f"{start[0]}'", printable(text, lines=True))
+
+
+@contextmanager
+def csv_rows(file: IO[bytes]) -> Iterator[Any]:
+    """A writer of CSV rows. Names of files keep their bytes; a mark at the start says that it is UTF-8."""
+    text = TextIOWrapper(file, "utf-8-sig", "surrogateescape", newline="")
+    yield csv.writer(text, lineterminator="\n")
+    text.detach()
+
+
+def csv_path(image: str, table: Path) -> str:
+    """The file of an image as a table names it: from the table's folder on if it is below that, else whole.
+    A name that is no file stays.
+    """
+    folder, path = os.path.dirname(os.path.abspath(table)), Path(os.path.abspath(image))
+    if image and path.is_relative_to(folder):
+        image = path.relative_to(folder).as_posix()
+    elif path.is_file():
+        image = path.as_posix()
+    # An apostrophe, which keeps spreadsheets from taking it for a formula, would be part of the path.
+    return csv_text(image if csv_text(image) == image else f"./{image}")

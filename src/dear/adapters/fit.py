@@ -28,8 +28,7 @@ from dear.adapters.prepare import (
     resolve_roles,
     resolve_run,
 )
-from dear.adapters.results import refuse_to_overwrite_labels
-from dear.adapters.review import review_images, write_review
+from dear.adapters.review import require_applied, review_images, write_review
 from dear.adapters.scoring import calibrate_bundle, calibrate_by_left_out, evaluate_images, measure_left_out
 from dear.backbone.clip import Clip
 from dear.backbone.loading.load import find_weights
@@ -38,8 +37,10 @@ from dear.curation.issues import REFUSED_SHARE, REVIEW_CSV
 from dear.curation.outliers import fit_outlier_model
 from dear.curation.unlabeled import add_unlabeled, read_unlabeled, require_taken
 from dear.data.dataset import Dataset
+from dear.data.images.photos import split_hashes
 from dear.data.loading import held_notes, is_several, of_world
 from dear.data.settings import DataSettings
+from dear.data.sources.corrections import answered_contents
 from dear.data.sources.listing import with_spaces
 from dear.errors import DearError, SettingsError, plural, warn
 from dear.evaluation.environment import environment
@@ -129,7 +130,7 @@ def fit(
     if folder is not None:
         check_writable(folder, overwrite=overwrite)
         if review:
-            refuse_to_overwrite_labels(folder / REVIEW_CSV)
+            require_applied(folder / REVIEW_CSV, data)
     model, pretrained = default_backbone(model, pretrained, continue_from)
     present = None if continue_from is None else read_config(expanded(continue_from))["method"]
     method, train = method or AUTO, check_training(train or {})
@@ -180,10 +181,12 @@ def fit(
                 known = fit_outlier_model(features, labels, len(bundle.classes), left_out.folds())
                 bundle = replace(bundle, known=known)
             if review:
-                reviewed = review_images(left_out, scores)
+                reviewed = review_images(left_out, scores, answered_contents(data))
         except DearError as error:  # of a method in place of the fitted one, or because there are no images
             warn(f"training images cannot be left out: {error}")
         bundle, test = measure(bundle, clip, images.dataset, report, session.cache)
+        if continue_from is not None and bundle.scores is None:
+            bundle = add_earlier_test(bundle, Bundle.from_pretrained(expanded(continue_from)))
         if review and reviewed is not None:
             judge = "" if reviewed.method == bundle.method else reviewed.method
             facts = replace(bundle.training, judged_labels=len(reviewed.judged), judge=judge)
@@ -291,6 +294,16 @@ def measure(
     options: dict[str, Any] = {"is_unseen": True, "progress": report, "cache": cache}
     scores, predictions, _ = evaluate_images(Predictor(bundle, clip=clip), dataset, **options)
     return replace(bundle, scores=scores), predictions.frozen
+
+
+def add_earlier_test(bundle: Bundle, earlier: Bundle) -> Bundle:
+    """The bundle with what was measured of an earlier one, if that has the same method, settings and classes
+    and was fitted on images of this one alone.
+    """
+    facts = [(each.method, each.settings, each.classes, each.weights) for each in (bundle, earlier)]
+    if facts[0] != facts[1] or split_hashes(earlier.image_hashes) - split_hashes(bundle.image_hashes):
+        return bundle
+    return replace(bundle, training=replace(bundle.training, earlier_test=earlier.scores))
 
 
 def save(bundle: Bundle, out: Path) -> None:
