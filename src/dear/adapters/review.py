@@ -40,7 +40,7 @@ from dear.reading.files import expanded
 from dear.report.grid import csv_text
 from dear.report.render import THUMBNAIL, data_url, render_page, write_page
 
-MOST_SHOWN = 200  # images on the page
+MAX_CARDS = 200  # on the page
 
 
 @dataclass(frozen=True)
@@ -91,24 +91,24 @@ class Review:
             part, index = where[item]
             return part.load(torch.tensor([index]))[0]
 
-        names, found = self.dataset.classnames, []
+        names, issues = self.dataset.classnames, []
         for pair in find_twins(features, groups, load):
             first, second = (name_image(*where[item]) for item in pair)
             label, other = (names[int(groups[item]) % classes] for item in pair)
-            found.append(Issue(first, label, other, other=second))
-        return found
+            issues.append(Issue(first, label, other, other=second))
+        return issues
 
 
-def review_images(left_out: LeftOut, found: LeftOutScores | None) -> Review:
+def review_images(left_out: LeftOut, scores: LeftOutScores | None) -> Review:
     """Judge each picture that is trained on by scores of it left out, by default those of `FIT_METHOD`. A
     class by name alone is not suggested: its scores are of another kind, with nothing to be measured by.
     """
-    found = found or left_out.scores(left_out.build(FIT_METHOD))
+    scores = scores or left_out.scores(left_out.build(FIT_METHOD))
     with_images = left_out.labels.unique()
-    labels = score_labels(found.scores[:, with_images], torch.searchsorted(with_images, found.labels))
+    labels = score_labels(scores.scores[:, with_images], torch.searchsorted(with_images, scores.labels))
     labels = replace(labels, suggested=with_images[labels.suggested])
     features = left_out.frozen_features()
-    return Review(left_out.dataset, found.method, left_out.pictures, found.judged, labels, features)
+    return Review(left_out.dataset, scores.method, left_out.pictures, scores.judged, labels, features)
 
 
 def name_image(images: Images, index: int) -> str:
@@ -144,7 +144,7 @@ def write_review(
         names = {"label": issue.label, "suggested": issue.suggested + sure}
         return {"urls": urls, "title": without_surrogates(title), "words": words, **names}
 
-    shown, source = issues[:MOST_SHOWN], shlex.quote(data) if isinstance(data, str) else "DATA"
+    visible, source = issues[:MAX_CARDS], shlex.quote(data) if isinstance(data, str) else "DATA"
     table = shlex.quote(str(folder / REVIEW_CSV))
     naming = f" --dataset.classnames {shlex.quote(str(classnames))}" if classnames else ""
     page = render_page(
@@ -154,10 +154,10 @@ def write_review(
         subject=review.method,
         command=f"dear fit {source} {table} --model {shlex.quote(model)}{naming} --out NEW",
         sections={
-            "Labels that look wrong": [card(issue) for issue in shown if not issue.other],
-            "Pictures that are there twice": [card(issue) for issue in shown if issue.other],
+            "Labels that look wrong": [card(issue) for issue in visible if not issue.other],
+            "Pictures that are there twice": [card(issue) for issue in visible if issue.other],
         },
-        hidden=len(issues) - len(shown),
+        hidden=len(issues) - len(visible),
     )
     write_page(folder, REVIEW_PAGE, page, {REVIEW_CSV: issues_csv(folder, issues)}, ())
 
@@ -184,8 +184,8 @@ def issues_csv(folder: Path, issues: Sequence[Issue]) -> bytes:
             reason = " and ".join(
                 dict.fromkeys("there twice" if issue.other else "label looks wrong" for issue in reasons)
             )
-            found = csv_text(first.suggested), probability, other, reason
-            rows.writerow([csv_path(image, table), label, *found, label, ""])
+            suggested = csv_text(first.suggested)
+            rows.writerow([csv_path(image, table), label, suggested, probability, other, reason, label, ""])
     return content.getvalue()
 
 
