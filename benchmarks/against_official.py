@@ -29,7 +29,7 @@ import open_clip
 import torch
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))  # for tests.parity, wherever this is run
+sys.path.insert(0, str(ROOT))  # for tools.parity, wherever this is run
 
 from dear.backbone.clip import Clip  # noqa: E402
 from dear.backbone.loading.convert import to_clip  # noqa: E402
@@ -41,8 +41,8 @@ from dear.evaluation.resolve import MethodSetup, resolve  # noqa: E402
 from dear.methods.base import Method  # noqa: E402
 from dear.methods.registry import METHODS, build_method  # noqa: E402
 from dear.training.seeding import generator  # noqa: E402
-from tests.parity import small  # noqa: E402
-from tests.parity.make_public import loss_of, trainer_of  # noqa: E402
+from tools.parity import small  # noqa: E402
+from tools.parity.make_public import loss_of, trainer_of  # noqa: E402
 
 Step = Callable[[], float]
 

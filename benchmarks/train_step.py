@@ -29,8 +29,8 @@ from torch.nn.functional import linear, scaled_dot_product_attention
 from dear.backbone.clip import fill
 from dear.methods.dear.method import fusion_loss
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # for tests.parity, wherever this is run
-from tests.parity import naive
+sys.path.insert(0, str(Path(__file__).parents[1]))  # for tools.parity, wherever this is run
+from tools.parity import naive
 
 KINDS = ("naive", "ours")
 REGULARIZATION = "without L_reg", "L_reg", "L_reg by a second pass"

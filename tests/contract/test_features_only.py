@@ -26,9 +26,9 @@ from tests.conftest import CONTEXT, MEAN, STD, WORDS
 from tests.helpers.bundles import fitted
 from tests.helpers.clips import COCA, RESNET
 from tests.helpers.methods import CLASSES, LABELS, SETTINGS, TEMPLATE, seeded, state, table
-from tests.parity import small
 from tests.unit.training.world import noise_dataset
 from tests.views import usual_view
+from tools.parity import small
 
 OF_FEATURES = {
     "zero-shot",

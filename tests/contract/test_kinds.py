@@ -26,9 +26,9 @@ from dear.roles.mask import role_mask
 from tests.conftest import CONTEXT, MEAN, STD, WORDS
 from tests.helpers.bundles import fitted
 from tests.helpers.methods import CLASSES, LABELS, TEMPLATE, images, make, seeded, state, target, train
-from tests.parity import small
 from tests.unit.backbone.shrunk import shrunk
 from tests.views import usual_view
+from tools.parity import small
 
 KINDS = {
     "rotary": "EVA02-B-16",

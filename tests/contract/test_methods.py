@@ -43,8 +43,8 @@ from tests.helpers.methods import (
     target,
     train,
 )
-from tests.parity import small
 from tests.unit.training.world import Noise, noise_dataset
+from tools.parity import small
 
 ROOT = Path(__file__).parents[2]
 

@@ -20,7 +20,7 @@ from dear.methods.registry import METHODS, build_method
 from dear.methods.tac import TacSettings
 from dear.methods.tip_adapter import TipAdapterSettings
 from dear.roles.table import HeadRole, RoleTable
-from tests.parity import small
+from tools.parity import small
 
 CLASSES = ["red circle on the sea", "house", "green tree"]
 
@@ -35,9 +35,9 @@ OURS: dict[str, tuple[set[str], str]] = {
     "zero-shot": (set(), "tests/contract/test_zero_shot.py"),
     "linear-probe": ({"weight", "bias"}, "tests/parity/test_linear_probe.py"),
     "gda": ({"weight", "bias"}, "tests/parity/test_gda.py"),
-    "lp++": ({"weight", "bias", "text_weights"}, "tests/parity/make_probes.py"),
-    "clap": ({"class_vectors"}, "tests/parity/make_probes.py"),
-    "prolip": ({"projection"}, "tests/parity/make_probes.py"),
+    "lp++": ({"weight", "bias", "text_weights"}, "tools/parity/make_probes.py"),
+    "clap": ({"class_vectors"}, "tools/parity/make_probes.py"),
+    "prolip": ({"projection"}, "tools/parity/make_probes.py"),
     "clip-lora": ({"image_down", "image_up", "text_down", "text_up"}, "tests/parity/test_clip_lora.py"),
     "dear": ({"attribute_tokens", "text_tokens", "projection", "fusion"}, "tests/parity/test_naive.py"),
     "dear+": ({"correction", "means", "strengths"}, "tests/unit/methods/test_dear_plus_fitting.py"),

@@ -13,8 +13,8 @@ from dear.backbone.clip import Clip
 from dear.methods.clip_lora import ClipLoraSettings
 from dear.methods.clip_lora.method import ClipLora
 from dear.training.settings import TrainSettings
-from tests.parity import small
-from tests.parity.make_clip_lora import BATCHES, CASES, RATE, TOWERS, keeps, start
+from tools.parity import small
+from tools.parity.make_clip_lora import BATCHES, CASES, RATE, TOWERS, keeps, start
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from dear.methods.base import Method, TrainingImages
 from dear.methods.gda import GdaSettings
 from dear.methods.gda.method import discriminant, moment_precision, shrunk_precision
 from dear.methods.registry import build_method
-from tests.parity import small
-from tests.parity.make_gda import NEW, VIEWS
+from tools.parity import small
+from tools.parity.make_gda import NEW, VIEWS
 
 
 @pytest.fixture(scope="module")

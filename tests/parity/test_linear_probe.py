@@ -11,7 +11,7 @@ from torch import Tensor
 from dear.methods.base import TrainingImages
 from dear.methods.linear_probe import LinearProbeSettings
 from dear.methods.registry import build_method
-from tests.parity import small
+from tools.parity import small
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from dear.methods.dear.method import Dear
 from dear.roles.settings import CoreMask
 from dear.roles.table import HeadRole, Role, RoleTable
 from tests.conftest import MEAN, STD, WORDS, small_model
-from tests.parity import naive
 from tests.views import usual_view
+from tools.parity import naive
 
 ATTRIBUTES = ["color", "object"]
 CLASSES = ["red circle on the sea", "house", "green tree"]

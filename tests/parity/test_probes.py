@@ -8,8 +8,8 @@ from safetensors.torch import load_file
 
 from dear.methods.base import Method, TrainingImages
 from dear.methods.registry import METHODS, build_method
-from tests.parity import small
-from tests.parity.make_probes import CASES, FIRST_BIAS
+from tools.parity import small
+from tools.parity.make_probes import CASES, FIRST_BIAS
 
 RUNS = [(method, case) for method, cases in CASES.items() for case in cases]
 

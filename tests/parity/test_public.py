@@ -1,6 +1,6 @@
 """Each method computes what its authors' code computes: scores, losses, and parameters after five steps.
 
-The references were made by `make_public.py` from the repository that public/METHOD.json names.
+The references were made by `tools/parity/make_public.py` from the repository that public/METHOD.json names.
 """
 
 from functools import partial
@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 
 from dear.backbone.clip import Clip
-from tests.parity import small
+from tools.parity import small
 
 
 @pytest.fixture(scope="module")

@@ -17,12 +17,12 @@ from torch import Tensor
 
 from dear.backbone.clip import Clip
 from dear.backbone.loading.convert import to_clip
+from dear.backbone.preprocess import Preprocess
 from dear.methods.base import Method, TrainingImages
 from dear.methods.declaration import published_values
 from dear.methods.registry import METHODS, build_method
-from tests.views import usual_view
 
-FOLDER = Path(__file__).with_name("public")
+FOLDER = Path(__file__).parents[2] / "tests/parity/public"
 STEPS, BATCH = 5, 3
 IMAGE, PATCH, WIDTH, LAYERS, TEXT_WIDTH, TEXT_LAYERS, EMBED = 24, 8, 128, 4, 64, 3, 47
 TEACHER_EMBED = 31
@@ -80,7 +80,7 @@ def small_openai_clip(seed: int = 0, embed: int = EMBED) -> Clip:
     tokenizer = open_clip.get_tokenizer("ViT-B-32")
     zero, one = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
     return to_clip(
-        model, tokenizer, name="small", pretrained="drawn", preprocess=usual_view(model, zero, one)
+        model, tokenizer, name="small", pretrained="drawn", preprocess=Preprocess(IMAGE, zero, one)
     )
 
 

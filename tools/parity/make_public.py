@@ -1,6 +1,6 @@
 """Run a public implementation on the small CLIP and store what it computes.
 
-    python -m tests.parity.make_public METHOD FOLDER [FOLDER ...]
+    python -m tools.parity.make_public METHOD FOLDER [FOLDER ...]
 
 FOLDER is a checkout of the method's repository, which public/METHOD.json names; a repository that is not
 whole by itself takes what it imports, `clip` say, from the next FOLDER. Its own trainer is run, in float32 on
@@ -25,7 +25,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from dear.methods.registry import METHODS
-from tests.parity import small
+from tools.parity import small
 
 
 class Passes:

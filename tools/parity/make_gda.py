@@ -1,6 +1,6 @@
 """Run the Gaussian discriminant's public code on the small CLIP and store what it computes.
 
-    python -m tests.parity.make_gda CHECKOUT
+    python -m tools.parity.make_gda CHECKOUT
 
 CHECKOUT is github.com/mrflogs/ICLR24 at 0560fe2 (no license stated). Its two scripts are run as they are, in
 float32 on the CPU, but for the dimension of ViT-B/16 (512), which they have written out. They keep only
@@ -16,8 +16,8 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from tests.parity import small
-from tests.parity.make_public import Passes, without_dassl
+from tools.parity import small
+from tools.parity.make_public import Passes, without_dassl
 
 NEW = ["blue whale", "steam train", "violin"]
 VIEWS = 5

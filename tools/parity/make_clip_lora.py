@@ -1,6 +1,6 @@
 """Run CLIP-LoRA's public code on the small CLIP and store what it computes.
 
-    python -m tests.parity.make_clip_lora CHECKOUT
+    python -m tools.parity.make_clip_lora CHECKOUT
 
 CHECKOUT is github.com/MaxZanella/CLIP-LoRA at 358f0d7 (no license stated). Its training (`run_lora`) is run
 as it is, with its own optimizer, schedule and test, in float32 on the CPU, from drawn values and with drawn
@@ -17,8 +17,8 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from tests.parity import small
-from tests.parity.make_public import without_dassl
+from tools.parity import small
+from tools.parity.make_public import without_dassl
 
 PARTS = ("q", "k", "v")
 TOWERS = {

@@ -1,6 +1,6 @@
 """Run the public code of LP++, CLAP or ProLIP on the small CLIP's features and store what it trains.
 
-    python -m tests.parity.make_probes METHOD CHECKOUT
+    python -m tools.parity.make_probes METHOD CHECKOUT
 
 CHECKOUT is the repository that the method's docstring names, at its commit (CLAP's is under MIT, (c) 2023
 Julio Silva-Rodríguez; the others state no license). Their own training is run as it is, in float64 on the
@@ -22,8 +22,8 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from dear.methods.registry import frozen_clip
-from tests.parity import small
-from tests.parity.make_public import without_dassl
+from tools.parity import small
+from tools.parity.make_public import without_dassl
 
 CASES: dict[str, dict[str, dict[str, Any]]] = {
     "lp++": {"published": {"iterations": 300}, "few steps": {"iterations": 25}},

@@ -1,6 +1,6 @@
 """Run Tip-Adapter's public code on the small CLIP and store what it computes.
 
-    python -m tests.parity.make_tip_adapter FOLDER
+    python -m tools.parity.make_tip_adapter FOLDER
 
 FOLDER is a checkout of the repository that public/tip-adapter.json names. It has a script of its own in place
 of a trainer of Dassl's, so this calls the script's functions: they make the cache, and tune it on batches. In
@@ -19,8 +19,8 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from dear.methods.registry import METHODS
-from tests.parity import small
-from tests.parity.make_public import Passes, without_dassl
+from tools.parity import small
+from tools.parity.make_public import Passes, without_dassl
 
 NAME = "tip-adapter"
 
@@ -74,7 +74,7 @@ def _optim(optimizer: Any) -> SimpleNamespace:
 
 def main(checkout: str) -> None:
     sys.path.insert(0, checkout)
-    without_dassl(None)
+    without_dassl(None, object)
     torch.Tensor.half = torch.Tensor.float  # type: ignore[method-assign]
     for name in ("datasets", "datasets.utils"):
         module = ModuleType(name)

@@ -1,6 +1,6 @@
 """Run PromptKD's public code on small CLIPs and store what it computes.
 
-    python -m tests.parity.make_promptkd FOLDER
+    python -m tools.parity.make_promptkd FOLDER
 
 FOLDER is a checkout of the repository that public/promptkd.json names. Its trainer reads the weights of two
 CLIPs and a trained teacher from files: these are a small CLIP, another one of a narrower joint space, and the
@@ -22,8 +22,8 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from dear.methods.registry import METHODS
-from tests.parity import small
-from tests.parity.make_public import edited, space, their_parameters, their_settings, without_dassl
+from tools.parity import small
+from tools.parity.make_public import edited, space, their_parameters, their_settings, without_dassl
 
 NAME = "promptkd"
 WITHOUT_OURS = "VPT_image_trans.conv1.0.bias"
