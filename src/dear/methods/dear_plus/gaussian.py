@@ -179,7 +179,8 @@ class LabeledGaussians(Gaussians):
             self._left_out(items, sets)
             for items in torch.arange(len(self.labels), device=self.labels.device).split(IMAGES_AT_ONCE)
         ]
-        return _compare(*map(torch.cat, zip(*parts, strict=True)), self.spread)
+        squares, to_centers, freedom = (torch.cat(of_items) for of_items in zip(*parts, strict=True))
+        return _compare(squares, to_centers, freedom, self.spread)
 
     def _left_out(
         self, items: Int[Tensor, "item"], sets: Bool[Tensor, "set class"]

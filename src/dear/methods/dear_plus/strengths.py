@@ -179,7 +179,8 @@ def weigh(
     """
     first, second = (used.view(-1, 1, 1) * terms for used in strengths)
     level = level_names(first.sum(dim=0), second.sum(dim=0), has_evidence) - threshold
-    return first.where(has_evidence, torch.cat([second[:1] + level, second[1:]]))
+    weighted: Tensor = first.where(has_evidence, torch.cat([second[:1] + level, second[1:]]))
+    return weighted
 
 
 def level_names(

@@ -193,14 +193,14 @@ def fit_weights(
                 backgrounds[number, i, rows] = factors.backgrounds
     fits = []
     for number, mixture in enumerate(mixtures):
-        evidence, factors = [*plain.evidence], [*plain.terms.factors]
+        evidence, left_out = [*plain.evidence], [*plain.terms.factors]
         for i, attribute in enumerate(varying):
             evidence[attribute] = mixture.gaussians[i].evidence()
-            factors[attribute] = BayesFactors(squares[number, i], backgrounds[number, i])
+            left_out[attribute] = BayesFactors(squares[number, i], backgrounds[number, i])
         terms = replace(
             plain.terms,
             class_scores=[*plain.terms.class_scores[:EVERY], class_scores],
-            factors=factors,
+            factors=left_out,
             lacking=[torch.zeros_like(of) for of in plain.terms.lacking],
         )
         fits.append(with_strengths(plain.correction, plain.remainder, evidence, terms))
