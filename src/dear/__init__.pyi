@@ -1,10 +1,14 @@
 # The names of `dear`, each once, which docs/api.md explains. All else is imported from its module.
 
+from .adapters.attention import attention_maps as attention_maps
 from .adapters.bundle import Bundle as Bundle
 from .adapters.classifier import DearClassifier as DearClassifier
+from .adapters.compare import compare as compare
 from .adapters.fit import fit as fit
 from .adapters.predictor import Predictor as Predictor
 from .adapters.review import find_label_issues as find_label_issues
+from .adapters.saved_run import SavedRun as SavedRun
+from .adapters.saved_run import load_run as load_run
 from .adapters.scoring import evaluate_bundle as evaluate_bundle
 from .backbone.loading.load import load_clip as load_clip
 from .data.loading import load_dataset as load_dataset
@@ -16,6 +20,7 @@ from .evaluation.resolve import MethodSetup as MethodSetup
 from .evaluation.runs import run_all as run_all
 from .methods.base import Method as Method
 from .methods.declaration import MethodSettings as MethodSettings
+from .methods.registry import build_method as build_method
 from .methods.registry import register as register
 from .retrieval.build import build_index as build_index
 from .retrieval.index import open_index as open_index

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 Progress = Callable[[str, int, int], None]
 
 
-def silent(_step: str, _done: int, _of: int) -> None:
+def silent(*_: object) -> None:
     """Report nothing."""
 
 
@@ -50,10 +50,8 @@ class TrainingStep:
 SPEED_PERIOD = 3600.0
 """Seconds from which the time left is estimated: slow steps may be minutes apart."""
 OnStep = Callable[[TrainingStep], None]
-
-
-def unreported(_step: TrainingStep) -> None:
-    """Ignore where a training stands."""
+RunProgress = Callable[[str, TrainingStep | None], None]
+"""Called with the name of a run after each step of its training, and with None at its end."""
 
 
 class Steps:

@@ -23,7 +23,7 @@ from dear.retrieval.index import open_index
 from dear.serving.limits import Limits, Refused
 from dear.serving.server import listen, server_of
 from dear.serving.service import Service
-from tests.unit.report.samples import PLACES, curve, noise_pictures, table
+from tests.unit.report.samples import PLACES, curve, material, noise_pictures, report_html, table
 from tests.unit.serving.small import bomb, picture, png, small_predictor
 
 for name, extra in (("uvicorn", "app"), ("playwright", "dev")):
@@ -197,10 +197,7 @@ def test_several_pictures_become_a_table(
         titles = [*(file["name"] for file in files[:-1]), "17.png (2)"]
         failures_first = [titles[3], titles[2], *titles[:2], *titles[4:]]  # the large one is not sent
         assert page.locator("#many tbody bdi").all_text_contents() == failures_first
-        shown = [
-            [cell.text_content() for cell in row.locator("td").all()]
-            for row in page.locator("#many tbody tr").all()
-        ]
+        shown = [row.locator("td").all_text_contents() for row in page.locator("#many tbody tr").all()]
         assert "larger than 1 MiB" in shown[0][0]
         assert "not an image" in shown[1][0]
         assert shown[2:] == [[best.name, f"{best.probability:.1%}"] for best in wanted]
@@ -218,8 +215,7 @@ def test_several_pictures_become_a_table(
         assert files_in_csv[4:7] == ["'" + NAMES[2], "plain.png", "photo  gnp.exe"]
         assert [row[1] for row in rows[1:] if not row[8]] == [best.name for best in wanted]
         assert [row[3] for row in rows[1:] if not row[8]] == [other.top[1].name for other in predictions]
-        assert rows[3][:5] == ["words.jpg", "", "", "", ""]
-        assert rows[-1][0] == "17.png (2)"
+        assert (rows[3][:5], rows[-1][0]) == (["words.jpg", "", "", "", ""], "17.png (2)")
         assert float(rows[1][2]) == pytest.approx(wanted[0].probability, abs=1e-6)
         assert float(rows[1][4]) == pytest.approx(predictions[0].top[1].probability, abs=1e-6)
 
@@ -372,9 +368,9 @@ def test_the_door_asks_for_the_token(service: Service, browse: Open) -> None:
         assert [text for text in page.said if not any(note in text for note in notes)] == []
 
 
-def test_the_page_of_roles_is_sorted(browse: Open, tmp_path: Path) -> None:
+def test_the_page_of_roles_is_sorted_and_a_report_prints_whole(browse: Open, tmp_path: Path) -> None:
     known, pictures = table(), noise_pictures(PLACES, 2, 5)
-    heads = [replace(head, entropy=None) if at == 3 else head for at, head in enumerate(known.heads)]
+    heads = (replace(head, entropy=None) if at == 3 else head for at, head in enumerate(known.heads))
     content = replace(known, heads=tuple(heads))
     path = write_roles_page(tmp_path / "roles.html", content, curve=curve(0.9), pictures=pictures)
     tab = browse(path.as_uri(), viewport={"width": 1280, "height": 720})
@@ -397,3 +393,8 @@ def test_the_page_of_roles_is_sorted(browse: Open, tmp_path: Path) -> None:
     box = tab.locator("#layer-9-head-0 .i").first.bounding_box()
     assert box["width"] == pytest.approx(56)
     assert (tab.said, [url for url in tab.asked if not url.startswith(("file:", "data:"))]) == ([], [])
+    tab.emulate_media(media="print")  # on A4 nothing scrolls, and nobody opens what is folded away
+    tab.set_viewport_size({"width": 680, "height": 900})
+    tab.set_content(report_html(**material()).replace("<details open", "<details"))
+    assert tab.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    assert tab.locator("details table").first.bounding_box()["height"] > 20

@@ -52,6 +52,12 @@ def test_a_recipe_runs_and_is_reported(small: Path, photos: Path, out: Path, run
     assert "1 run, records in" in run(words)[0]
     assert "1 run (1 made before, not repeated), records in" in run(words)[0]
     assert ask([*words, "--dry-run"])["planned"][0]["done"]
+    words.append("--keep-weights")
+    assert not ask([*words, "--dry-run"])["planned"][0]["done"]
+    assert "1 run, records in" in run(words)[0]
+    assert "1 run (1 made before, not repeated), records in" in run(words)[0]
+    (record,) = out.rglob("*.json")
+    assert ask(["info", str(record)])["method"] == "zero-shot"
     found = ask(["report", str(out)])
     assert found["records"] == 1
     assert Path(found["html"]).is_file()

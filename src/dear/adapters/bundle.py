@@ -128,12 +128,13 @@ class Bundle:
     @property
     def title(self) -> str:
         """What messages call it."""
-        return f"the bundle {self.source}" if self.source else f"the bundle of {self.method}"
+        kind = "run" if self.source.endswith(".json") else "bundle"
+        return f"the {kind} {self.source}" if self.source else f"the bundle of {self.method}"
 
     @property
     def verdict(self) -> str:
         """What was measured and how the method was chosen in lines, as `dear fit` prints them."""
-        lines, facts = ["Not tested: no image was left for testing."], self.training
+        lines, facts = ["Not tested: it has no scores on test images."], self.training
         if self.scores is not None:
             lines = [f"On {plural(self.scores.images, 'test image')}:"]
             lines += [f"  {sentence}" for sentence in verdict(self.scores)]
@@ -170,7 +171,7 @@ class Bundle:
         """Raise BundleError unless the backbone is the one that the bundle was fitted on."""
         if clip.identity != self.weights:
             raise BundleError(
-                f"this bundle was fitted on {self.weights}, but the backbone here is {clip.identity}: its "
+                f"{self.title} was fitted on {self.weights}, but the backbone here is {clip.identity}: its "
                 "weights, configuration or tokenizer differ. Give the right weights with --pretrained."
             )
 
@@ -267,7 +268,7 @@ class Bundle:
         adapter = config.get("adapter")
         if not isinstance(adapter, dict) or tensors_hash(tensors) != adapter.get("sha256"):
             raise BundleError(f"{path} was changed after {CONFIG} (its hash differs): copy the bundle again.")
-        return cls._from_config(config, tensors, folder / CONFIG)
+        return cls.from_config(config, tensors, folder / CONFIG)
 
     def without_paths(self) -> "Bundle":
         """The bundle without the paths on this machine: of its backbone's folder or file, and its command."""
@@ -332,8 +333,10 @@ class Bundle:
         }
 
     @classmethod
-    def _from_config(cls, content: dict[str, Any], tensors: Mapping[str, Tensor], file: Path) -> Self:
-        """The bundle of a configuration. Raises BundleError that names the first wrong key."""
+    def from_config(cls, content: dict[str, Any], tensors: Mapping[str, Tensor], file: Path) -> Self:
+        """The bundle of a configuration and tensors; ``file`` is where they are from. Raises BundleError that
+        names the first wrong key.
+        """
         try:
             config = typed(content, Config, file)
             keys, hashes = tuple(config.get("keys", ())), config.get("image_hashes", "")
@@ -369,7 +372,7 @@ class Bundle:
             )
         except DearError as error:
             reason = f"{error.reason}." if isinstance(error, ReadingError) else str(error)
-            raise BundleError(f"{file} is not the configuration of a bundle: {reason}") from error
+            raise BundleError(f"{file} does not describe an adapted model: {reason}") from error
 
 
 def distinct(classes: Iterable[str], source: str = "the classes") -> tuple[str, ...]:

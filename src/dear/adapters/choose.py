@@ -129,6 +129,19 @@ def pick_simplest(shares: Mapping[str, Float[Tensor, "item"]], present: str | No
     return method, how + LEFT_OUT
 
 
+def describe_change(present: str, method: str, choice: Choice | None) -> str:
+    """What it means that a method takes the place of the ``present`` one of an earlier fit, in a line."""
+    line = f"{method}, {choice.reason}, takes" if choice else f"{method} takes"
+    line += f" the place of {present}"
+    tried = {candidate.method: candidate.accuracy for candidate in (choice.candidates if choice else ())}
+    before, after = tried.get(present), tried.get(method)
+    if before is not None and after is not None:
+        line += f": {after:.1%} of these are right, with {present} {before:.1%}"
+    if _adds_names(present) and not _adds_names(method):
+        line += "; classes can no longer be added by name"
+    return f"{line}. --method {present} keeps it"
+
+
 def _adds_names(method: str) -> bool:
     return method in METHODS and METHODS[method].open_vocabulary
 

@@ -24,14 +24,14 @@ from dear.evaluation.metrics import expected_error, reliability
 from dear.evaluation.predictions import ImagePredictions, Predictions
 from dear.methods.registry import frozen_clip
 from dear.report.drawing import Drawing
-from dear.report.evaluation_plots import (
+from dear.report.grid import csv_file
+from dear.report.mistakes import Mistakes, find_mistakes, mistakes_section
+from dear.report.plots import (
     attention_figure,
     describe_calibration,
     reliability_diagram,
+    training_curves,
 )
-from dear.report.grid import csv_file
-from dear.report.method_plots import training_curves
-from dear.report.mistakes import Mistakes, find_mistakes, mistakes_section
 from dear.report.render import check_folder, render_page, write_page
 from dear.roles.table import HeadRole, RoleTable
 
@@ -92,7 +92,7 @@ def evaluation_page(
     mistakes = find_mistakes([ImagePredictions.of(predictions, images)])
     whole, _ = leave_subsets(images, torch.arange(len(images)))  # of which the mistakes have the numbers
     pictures = [
-        as_image(_view(predictor, whole, index)).resize((THUMBNAIL, THUMBNAIL))
+        as_image(load_view(predictor, whole, index)).resize((THUMBNAIL, THUMBNAIL))
         for index in mistakes.examples.image[:MISTAKES]
     ]
     section = mistakes_section(mistakes, pictures)
@@ -149,7 +149,7 @@ def _attention(predictor: Predictor, images: Images, predictions: Predictions) -
         if not bool(candidates.any()):
             continue
         index = int(torch.where(candidates, confidence, -1.0).argmax())
-        view = _view(predictor, images, index)
+        view = load_view(predictor, images, index)
         label = predictions.classes[int(predictions.labels[index])]
         name = f"image {index + 1}" if paths is None else without_surrogates(str(paths[index]))
         overlays, pixels = [], to_unit(view)
@@ -167,7 +167,7 @@ def _attention(predictor: Predictor, images: Images, predictions: Predictions) -
     return figures, ""
 
 
-def _view(predictor: Predictor, images: Images, index: int) -> UInt8[Tensor, "3 size size"]:
+def load_view(predictor: Predictor, images: Images, index: int) -> UInt8[Tensor, "3 size size"]:
     """An image as the model sees it."""
     return load_test_views(images, torch.tensor([index]), predictor.clip.preprocess)[0]
 

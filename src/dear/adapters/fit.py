@@ -6,14 +6,13 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from jaxtyping import Float
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from dear.adapters.bundle import Bundle
 from dear.adapters.bundle_config import check_writable, read_config
-from dear.adapters.choose import Choice, choose_method
+from dear.adapters.choose import Choice, choose_method, describe_change
 from dear.adapters.facts import Epoch, NameCost, UnlabeledGain
 from dear.adapters.leftout import LeftOut, LeftOutScores
 from dear.adapters.predictor import Predictor
@@ -46,11 +45,7 @@ from dear.errors import DearError, SettingsError, plural, warn
 from dear.evaluation.environment import environment
 from dear.evaluation.resolve import MethodSetup, ResolvedRun, Select
 from dear.evaluation.session import Session
-from dear.evaluation.trial import (
-    Trial,
-    remove_checkpoints,
-    teacher_facts,
-)
+from dear.evaluation.trial import Trial, copy_stored, remove_checkpoints, teacher_facts
 from dear.methods.registry import AUTO, FIT_METHOD, check_towers
 from dear.progress import OnStep, Progress, Steps, TrainingStep
 from dear.reading.files import ReadingError, expanded
@@ -167,9 +162,9 @@ def fit(
         choice = None
         if method == AUTO:
             choice = choose_method(session, run, unlabeled=images.unlabeled, present=present, progress=report)
-            if present not in (None, choice.method):
-                warn(f"{continue_from}: {choice.method}, {choice.reason}, takes the place of {present}")
             run = check_run(session, session.resolve_method(run, MethodSetup(choice.method)))
+        if present not in (None, run.setup.method):
+            warn(f"{continue_from}: {describe_change(str(present), run.setup.method, choice)}")
         trial = (choice and choice.trial) or train_adapter(session, run, folder, report)
         if images.unlabeled is not None:
             gain = UnlabeledGain(**(trial.unlabeled or add_unlabeled(trial, images.unlabeled)))
@@ -266,12 +261,7 @@ def make_bundle(trial: Trial, images: FitImages, name: BackboneName, choice: Cho
         roles=run.table,
         classes=dataset.classnames,
         templates=dataset.templates,
-        tensors={
-            name: tensor.detach().to(  # used in float32 even if trained in float16
-                torch.float32 if tensor.dtype == torch.float16 else tensor.dtype, copy=True
-            )
-            for name, tensor in trial.method.stored_tensors().items()
-        },
+        tensors=copy_stored(trial.method),
         keys=() if tuple(map(with_spaces, dataset.keys)) == dataset.classnames else dataset.keys,
         training=replace(
             images.facts,

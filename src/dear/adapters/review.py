@@ -21,7 +21,6 @@ from dear.adapters.leftout import LeftOut, LeftOutScores
 from dear.adapters.prepare import prepare_data, read_data, resolve_backbone, resolve_roles, resolve_run
 from dear.adapters.results import csv_path, csv_rows, refuse_to_overwrite_labels
 from dear.curation.issues import REVIEW_CSV, REVIEW_PAGE, Issue, describe_issues
-from dear.curation.outliers import OutlierModel, fit_outlier_model
 from dear.curation.twins import find_twins
 from dear.curation.wrong_labels import LabelScores, score_labels
 from dear.data.dataset import Dataset, Images
@@ -61,11 +60,6 @@ class Review:
     judged: Int[Tensor, "judged"]
     scores: LabelScores
     features: Float[Tensor, "item embed"]
-
-    def outlier_model(self) -> OutlierModel | None:
-        """What tells images of the classes from others; None with too few images."""
-        labels = self.images.labels.to(self.features.device)
-        return fit_outlier_model(self.features, labels, len(self.dataset.classnames))
 
     def wrong_labels(self) -> list[Issue]:
         """The labels that look wrong, the surest first."""

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from dear.adapters.bundle import Bundle
 from dear.adapters.facts import FEWEST_TO_CALIBRATE, BundleScores, LeftOutTest
 from dear.adapters.leftout import LeftOutScores
-from dear.adapters.predictor import Predictor
+from dear.adapters.predictor import Predictor, Vocabulary
 from dear.backbone.names import warn_of_toy
 from dear.curation.wrong_labels import score_labels
 from dear.data.dataset import Dataset, Images
@@ -82,28 +82,15 @@ def evaluate_images(
     if images is None or not len(images):
         raise DataError(f"{dataset.name} has no {split} images.")
     vocabulary = predictor.vocabulary(None if own_classes else dataset.classnames)
-    keys = bundle.keys if own_classes else ()
+    labels = matched_classes(vocabulary.classes, dataset, bundle.keys if own_classes else ())
     frozen = frozen_clip(predictor.clip)
     frozen.set_classes(vocabulary.classes, bundle.templates)
-    predictions = predict(
-        vocabulary.method,
-        images,
-        labels=matched_classes(vocabulary.classes, dataset, keys)[images.labels.cpu()],
-        vocabulary=(vocabulary.classes, vocabulary.text),
-        frozen=frozen,
-        novel=vocabulary.decoupled,
-        precision=vocabulary.precision,
-        temperature=bundle.temperature,
-        cache=cache,
-        progress=progress,
-    )
-    predictor.require_finite(predictions.logits, predictions.decoupled)
+    options: dict[str, Any] = {"frozen": frozen, "cache": cache, "progress": progress}
+    predictions = predict_images(predictor, images, labels[images.labels.cpu()], vocabulary, **options)
     facts: dict[str, Any] = {"data": dataset.name, "split": split, "images": len(images)}
-    if split == "test" and len(dataset.train):
-        trained = {*group_names(dataset.train)}
-        twins = torch.tensor([name in trained for name in group_names(images)])
-        right = predictions.predicted.cpu() == predictions.labels
-        facts |= {"twins": int(twins.sum()), "twins_right": int((twins & right).sum())}
+    if split == "test":
+        twins = find_twins_of_training(dataset, images)
+        facts |= {"twins": int(twins.sum()), "twins_right": int((twins & predictions.correct).sum())}
     if predictions.frozen is not None and (refusal := predictor.refusal(vocabulary.classes)) is not None:
         like = vocabulary.text
         refused = refusal(predictions.frozen.to(like), predictions.predicted.to(like.device))
@@ -121,6 +108,38 @@ def evaluate_images(
         predictions, BundleScores, classes=len(vocabulary.classes), left_out=left_out, **facts
     )
     return scores, predictions, images
+
+
+def predict_images(
+    predictor: Predictor,
+    images: Images,
+    labels: Int[Tensor, "item"],
+    vocabulary: Vocabulary | None = None,
+    **options: Any,
+) -> Predictions:
+    """What a bundle predicts of images with these labels, among its own classes or a vocabulary; ``options``
+    are further ones of `predict`. Raises BundleError for results that are no numbers.
+    """
+    vocabulary = vocabulary or predictor.vocabulary()
+    predictions = predict(
+        vocabulary.method,
+        images,
+        labels=labels,
+        vocabulary=(vocabulary.classes, vocabulary.text),
+        novel=vocabulary.decoupled,
+        precision=vocabulary.precision,
+        temperature=predictor.bundle.temperature,
+        **options,
+    )
+    predictor.require_finite(predictions.logits, predictions.decoupled)
+    return predictions
+
+
+def find_twins_of_training(dataset: Dataset, images: Images) -> Bool[Tensor, "item"]:
+    """Which images are near-duplicates of training images of a data set, or in a group with them."""
+    trained = {*group_names(dataset.train)} if len(dataset.train) else set[str]()
+    names = group_names(images) if trained else [""] * len(images)
+    return torch.tensor([name in trained for name in names], dtype=torch.bool)
 
 
 def measure_others(predictor: Predictor, folder: Path | str) -> float:
@@ -156,32 +175,43 @@ def unseen(dataset: Dataset, split: str, hashes: bytes) -> tuple[Dataset, int]:
 def matched_classes(
     classes: Sequence[str], dataset: Dataset, bundle_keys: Sequence[str]
 ) -> Int[Tensor, "class"]:
-    """The number of each of the data set's classes among the candidate classes; ``bundle_keys`` are the
-    folders or labels of the bundle's classes. Warns of those that are matched by folder or label alone;
-    raises DataError for a class that is not among them. A name that is only the folder or label counts last.
-    """
-    by_name = {plain_name(name): number for number, name in enumerate(classes)}
-    pairs = zip(bundle_keys, range(len(classes)), strict=False)
-    by_key = {without_zeros(key): number for key, number in pairs}
-    numbers, renamed = list[int](), list[str]()
-    for name, key in zip_longest(dataset.classnames, dataset.keys):
-        of_name, of_key = by_name.get(plain_name(name)), by_key.get(without_zeros(key or ""))
-        is_named = name != with_spaces(key or "")
-        number = of_key if of_name is None or (of_key is not None and not is_named) else of_name
+    """As `find_classes` for the classes of a data set. Raises DataError for one that is not there."""
+    numbers = list[int]()
+    found = find_classes(classes, bundle_keys, dataset.classnames, dataset.keys)
+    for name, number in zip(dataset.classnames, found, strict=True):
         if number is None:
             raise DataError(
                 f"the data set's class {name!r} is not among the bundle's {len(classes)} classes: "
                 "score among the data set's own with --classes data, or rename it with --dataset.classnames."
                 f"{dataset.unnamed and ' '}{dataset.unnamed}"
             )
-        if number != of_name:
+        numbers.append(number)
+    return torch.tensor(numbers)
+
+
+def find_classes(
+    classes: Sequence[str], bundle_keys: Sequence[str], names: Sequence[str], keys: Sequence[str]
+) -> list[int | None]:
+    """The number of each named class among the candidate classes, None for one that is not there; ``keys``
+    are the folders or labels of these, ``bundle_keys`` those of the candidates. Warns of those that are
+    matched by folder or label alone. A name that is only the folder or label counts last.
+    """
+    by_name = {plain_name(name): number for number, name in enumerate(classes)}
+    pairs = zip(bundle_keys, range(len(classes)), strict=False)
+    by_key = {without_zeros(key): number for key, number in pairs}
+    numbers, renamed = list[int | None](), list[str]()
+    for name, key in zip_longest(names, keys):
+        of_name, of_key = by_name.get(plain_name(name)), by_key.get(without_zeros(key or ""))
+        is_named = name != with_spaces(key or "")
+        number = of_key if of_name is None or (of_key is not None and not is_named) else of_name
+        if number is not None and number != of_name:
             renamed.append(f"{key} is {classes[number]}")
         numbers.append(number)
     if renamed:
         warn(
             f"the names that the bundle has for these folders or labels are used: {list_names(renamed, FEW)}"
         )
-    return torch.tensor(numbers)
+    return numbers
 
 
 def calibrate_bundle(bundle: Bundle, trial: Trial, images: Images) -> Bundle:

@@ -1,4 +1,4 @@
-"""`dear eval`: measure a bundle on a data set."""
+"""`dear eval`: measure a bundle on a data set; `dear compare`: measure two on the same images."""
 
 from dataclasses import fields, replace
 from pathlib import Path
@@ -6,11 +6,14 @@ from typing import Any, Literal
 
 from dear.adapters.facts import BundleScores
 from dear.adapters.wording import list_metrics, verdict
-from dear.cli.options import BundleOptions
+from dear.cli.options import BundleOptions, FitOptions
 from dear.cli.output import PrintableConsole, progress_console, table
 from dear.cli.parsing import Flat
 from dear.data.settings import DataSettings
 from dear.errors import plural
+from dear.reading.files import expanded
+
+SHOWN = 10  # images that are printed
 
 
 def command(
@@ -77,3 +80,51 @@ def render(result: dict[str, Any], console: PrintableConsole) -> None:
         *verdict(scores),
         *([f"page: {result['page']}"] if result["page"] else []),
     )
+
+
+def command_compare(
+    first: str,
+    second: str,
+    data: str,
+    *,
+    out: Path | None = None,
+    options: Flat[FitOptions] = FitOptions(),
+) -> dict[str, Any]:
+    """Compare two classifiers on the same images: both accuracies, their difference with its paired interval
+    and McNemar's exact test, and the images on which they differ. Without a split all images are for testing;
+    those that either was fitted on are left out, and so are classes that only one of them has.
+
+    Args:
+        first: Folder of a bundle, or OWNER/NAME on the hub; or a method, which is fitted to the data first.
+        second: The same; what is said of it is against the first.
+        data: A folder of images, a CSV or JSONL file, a zip, a benchmark or a task by name.
+        out: Folder of a page with the pictures on which they differ, and of its tables. By default no page is
+            written.
+    """
+    options.check_all([data])
+    from dear.adapters.compare import PAGE, compare  # loads torch: what can be refused without it is
+    from dear.data.loading import held_notes
+
+    given = {name: getattr(options, name) for name in ("model", "roles", "shots")}
+    fitted = {name: value for name, value in given.items() if value is not None}
+    fitted |= {"seed": options.seed} if options.seed != FitOptions().seed else {}
+    shared = {name: getattr(options, name) for name in ("dataset", "device", "pretrained")}
+    with held_notes(), progress_console().status("comparing"):
+        comparison = compare(first, second, data, out, **shared, **fitted)
+    page = None if out is None else expanded(out) / PAGE
+    return {**vars(comparison), "verdict": comparison.verdict.splitlines(), "page": page}
+
+
+def render_compare(result: dict[str, Any], console: PrintableConsole) -> None:
+    """Show the classes and the images on which they differ, then what that means."""
+    first, second = result["first"].name, result["second"].name
+    unequal = [row for row in result["per_class"] if row.only_first or row.only_second]
+    if unequal:
+        rows = [(row.name, row.images, row.first_right, row.second_right) for row in unequal]
+        console.print(table(None, ("class", "images", f"right with {first}", f"right with {second}"), rows))
+    if images := result["differences"]:
+        rows = [(image.image, image.label, image.first, image.second) for image in images[:SHOWN]]
+        console.print(table(None, ("image", "class", first, second), rows))
+        more = len(images) - SHOWN
+        console.say(*([f"... and {more} more, with --json or --out"] if more > 0 else []))
+    console.say(*result["verdict"], *([f"page: {result['page']}"] if result["page"] else []))

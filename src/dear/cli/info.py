@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 from dear import __version__
 from dear.adapters.wording import list_facts
 from dear.cli.output import PrintableConsole, table
+from dear.evaluation.records import is_record_name
+from dear.reading.files import expanded
 
 if TYPE_CHECKING:
     from dear.adapters.bundle import Bundle
@@ -15,11 +17,16 @@ PACKAGES = ("torch", "torchvision", "open_clip_torch", "numpy")
 
 
 def command(bundle: str | None = None) -> dict[str, Any]:
-    """Show versions, devices and threads: what to put into a bug report. Of a bundle show how it was made.
+    """Show versions, devices and threads: what to put into a bug report. Of a bundle, or of a run with its
+    weights, show how it was made.
 
     Args:
-        bundle: Folder of the bundle, or OWNER/NAME on the hub.
+        bundle: Folder of the bundle, or OWNER/NAME on the hub; or the record of a run (.json).
     """
+    if bundle is not None and is_record_name(bundle):
+        from dear.adapters.saved_run import bundle_of_run
+
+        return _of_bundle(bundle_of_run(expanded(bundle)))
     if bundle is not None:
         from dear.adapters.bundle_config import check_bundle
 

@@ -3,9 +3,8 @@ terminal, otherwise a line for each finished one and at least every half minute.
 """
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from datetime import timedelta
-from pathlib import Path
 from typing import Self
 
 from rich.progress import TaskID
@@ -47,13 +46,11 @@ class StepProgress(Steps):
 
 class RunProgress:
     """One bar for all runs while its context is active. Called with (run, step) after each step of a run's
-    training and with (run, None) at the end of each run. ``earlier`` are records from before.
+    training and with (run, None) at the end of each run.
     """
 
-    def __init__(
-        self, runs: int, earlier: Collection[Path] = (), clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self.steps, self.runs, self.earlier, self.done = StepProgress(clock), runs, {*earlier}, 0
+    def __init__(self, runs: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self.steps, self.runs, self.done = StepProgress(clock), runs, 0
         self.task = self.steps.bars.add_task("starting", total=runs)
         self.parts = dict[str, float]()  # of the runs under way, the share that is done
 

@@ -46,6 +46,7 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "use: adapt a CLIP to your images and use the result": {
         "fit": ("fit:command", "Adapt a backbone to your images and keep the adapter."),
         "eval": ("eval:command", "Measure an adapter on a data set."),
+        "compare": ("eval:command_compare", "Compare two adapters on the same images."),
         "review": ("labels:command_review", "Find labels that look wrong."),
         "predict": ("predict:command", "Classify images, with evidence."),
         "suggest": ("labels:command_suggest", "Suggest which images to label next."),

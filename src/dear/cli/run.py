@@ -140,6 +140,7 @@ def command_recipe(
     train: TrainOverrides = MappingProxyType({}),
     dataset: DataOverrides = MappingProxyType({}),
     out: Path | None = None,
+    keep_weights: bool | None = None,
     dry_run: bool = False,
     machines: Flat[Machines] = Machines(),
     **settings: Mapping[str, Any],
@@ -162,10 +163,14 @@ def command_recipe(
         train: Settings of training.
         dataset: How data sets are read.
         out: Another output folder: each recipe writes to a subfolder with the name of its own folder.
+        keep_weights: Save the trained parameters beside each record.
         dry_run: List the runs, with what they take and all that is missing, without making them.
         settings: Settings of the recipe's methods, except those that it gives its rows.
     """
-    options = {"seeds": seeds, "shots": shots, "model": model, "pretrained": pretrained, "roles": roles}
+    options = {
+        "seeds": seeds, "shots": shots, "model": model, "pretrained": pretrained, "roles": roles,
+        "keep_weights": keep_weights,
+    }  # fmt: skip
     experiments = load_recipes(path, out)
     names = dict.fromkeys(setup.method for experiment in experiments for setup in experiment.methods)
     experiments = change(
@@ -196,7 +201,7 @@ def execute(experiments: Sequence[Experiment], machines: Machines, *, dry_run: b
     from dear.report.protocols import tables_of
 
     runs, before = sum(len(experiment.runs()) for experiment in experiments), _records_in(experiments)
-    with RunProgress(runs, before) as progress:
+    with RunProgress(runs) as progress:
         records, failed = make_runs(experiments, machines, progress)
     if failed and not any(records):
         raise failed[0][1]
@@ -222,8 +227,10 @@ def check_names(experiments: Sequence[Experiment]) -> None:
             check_name(name, experiment.dataset)
 
 
-def _records_in(experiments: Sequence[Experiment]) -> set[Path]:
-    return {path for experiment in experiments for path in experiment.out.glob("*.json")}
+def _records_in(experiments: Sequence[Experiment]) -> set[tuple[Path, int]]:
+    """The records of some experiments, and when they were written."""
+    paths = {path for experiment in experiments for path in experiment.out.glob("*.json")}
+    return {(path, path.stat().st_mtime_ns) for path in paths}
 
 
 def make_setups(

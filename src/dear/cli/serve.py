@@ -38,14 +38,15 @@ def command(
         token: Token that clients must send. By default the environment variable DEAR_TOKEN, which other users
             of this machine cannot see.
         page: Serve the page. Without it only the API.
-        origin: Public address if a proxy is in front of the server, such as https://clip.example.
+        origin: Public address if a proxy is in front of the server, such as https://clip.example, or
+            https://example.org/clip if the proxy removes that path.
         limits: Limits of requests.
     """
     from dear.adapters.bundle_config import check_bundle
 
     check_bundle(bundle)
     from dear.retrieval.index import open_index  # loads torch: what can be refused without it is
-    from dear.serving.server import listen, run, trusted_hosts
+    from dear.serving.server import PublicAddress, listen, run, trusted_hosts
 
     try:
         from dear.serving.app import create_app
@@ -54,18 +55,19 @@ def command(
     from dear.serving.service import Service, load_examples
 
     token = token or os.environ.get(TOKEN) or None
-    hosts, socket = trusted_hosts(host, origin), listen(host, port, token)
+    public = None if origin is None else PublicAddress.parse(origin)
+    hosts, socket = trusted_hosts(host, public), listen(host, port, token)
     with socket:
         name = expanded(bundle).resolve().name if expanded(bundle).exists() else bundle
         predictor = options.load(bundle)
         shown = load_examples(examples) if page and examples else {}
         service = Service(predictor, limits, open_index(index) if index else None, name, shown)
-        app = create_app(service, token=token, hosts=hosts, origin=origin, page=page)
+        app = create_app(service, token=token, hosts=hosts, origin=public and public.origin, page=page)
         name = f"[{host}]" if ":" in host else host
         url, hint = f"http://{name}:{socket.getsockname()[1]}/", "?token=..." if token else ""
         text = f"serving {bundle} at {url}{hint} (press Ctrl-C to stop)"
         progress_console().print(text, markup=False, soft_wrap=True)
-        run(app, socket)
+        run(app, socket, public.prefix if public else "")
     # Images that went through the model, and in how many batches.
     return {"url": url, "images": service.batches.images, "batches": service.batches.batches}
 

@@ -53,6 +53,8 @@ class RunOptions:
         select: Test the last epoch, or the best one on validation images of the training classes.
         dataset: How data sets are read.
         out: Folder of the run records; by default a folder in runs/ named after the command.
+        keep_weights: Save the trained parameters beside each record, from which `dear.load_run` builds the
+            method again. A record without them is made again.
     """
 
     data: tuple[str, ...] | None = None
@@ -65,6 +67,7 @@ class RunOptions:
     select: Select = "last"
     dataset: DataSettings = field(default_factory=DataSettings)
     out: Path | None = None
+    keep_weights: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,11 +7,12 @@ share the work on one folder. The system releases the locks of a process that is
 import os
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 import torch
@@ -20,14 +21,14 @@ from filelock import FileLock, Timeout
 from dear.backbone.device import find_device
 from dear.backbone.precision import device_precision
 from dear.data.loading import held_notes
-from dear.errors import DearError, OutputError, plural, warn
+from dear.errors import DearError, OutputError, SettingsError, installation, plural, warn
 from dear.evaluation.experiment import Experiment, Machines
-from dear.evaluation.log import log_epochs
-from dear.evaluation.records import make_folder, read_record
-from dear.evaluation.runs import RunProgress, RunResult, check_experiment, silent
+from dear.evaluation.records import find_record, make_folder
+from dear.evaluation.runs import RunResult, check_experiment, write_run
 from dear.evaluation.session import Session
 from dear.evaluation.workers import Pool, open_pool
-from dear.writing import UNFINISHED, output_file, write_json
+from dear.progress import RunProgress, TrainingStep, silent
+from dear.writing import UNFINISHED
 
 WAIT = 0.1
 """Seconds between looks at runs under way, here and in other commands."""
@@ -140,8 +141,8 @@ class Task:
 
     def read(self) -> bool:
         """Take the record if there is one. Raises DataError."""
-        if self.record.exists():
-            self.result = read_record(self.record, **self._expected)
+        if self.result is None:
+            self.result = find_record(self.record, with_weights=self.run.keep_weights, **self._expected)
         return self.result is not None
 
     def acquire(self) -> bool:
@@ -174,11 +175,8 @@ class Task:
         """
         if isinstance(result, OutputError):
             raise result
-        if isinstance(result, RunResult) and not self.record.exists():
-            if result.predictions is not None:
-                with output_file(self.record.with_suffix(".npz")) as file:
-                    file.write(result.predictions)
-            write_json(self.record, result.record)
+        if isinstance(result, RunResult) and not self.read():
+            write_run(self.record, result.record, result.files or {})
         self.result = result.record if isinstance(result, RunResult) else result
 
     def release(self) -> None:
@@ -255,3 +253,30 @@ def _open_session(machines: Machines) -> Session:
         return Session("cpu", target=torch.device("cpu" if machines.device == "cpu" else "cuda"))
     device = find_device(machines.device)
     return Session("cpu", target=device) if machines.jobs > 1 else Session(device)
+
+
+@contextmanager
+def log_epochs(folder: Path, progress: RunProgress) -> Iterator[RunProgress]:
+    """A progress that also writes what is recorded of each epoch into a folder for TensorBoard, under the run
+    and the method that is trained: the run's own, or its teacher. Raises OutputError for a folder that cannot
+    be written to, SettingsError without TensorBoard.
+    """
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ModuleNotFoundError as error:
+        raise SettingsError(f"TensorBoard is not installed: {installation('log')}, or omit --log.") from error
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise OutputError(f"cannot write to {folder}: {error}. Choose another folder with --log.") from error
+    with SummaryWriter(folder) as writer:
+
+        def log(run: str, step: TrainingStep | None) -> None:
+            progress(run, step)
+            if step is not None:
+                for name, value in step.record.items():
+                    writer.add_scalar(f"{run}/{step.method}/{name}", value, step.epoch)
+
+        yield log

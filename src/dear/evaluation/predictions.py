@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
+from io import BytesIO
 from pathlib import Path
 from zipfile import BadZipFile
 
@@ -24,7 +25,6 @@ from dear.errors import DataError, without_surrogates
 from dear.methods.base import ImageFeatures, Method
 from dear.progress import Progress, silent
 from dear.training.cache import Cache, trunk_facts
-from dear.writing import output_file
 
 MOST_LOGITS, FEWEST_LOGITS = 1_000_000, 10
 """Of each image the highest logits are written: as many as make ``MOST_LOGITS`` for a part of the results,
@@ -127,17 +127,18 @@ class ImagePredictions:
         )
 
 
-def save_predictions(path: Path, parts: Mapping[str, ImagePredictions]) -> None:
-    """Write the predictions of a run, by part of its results, as npz with arrays PART/FIELD
-    (docs/reproduce.md); the same predictions give the same bytes. Raises OutputError.
+def predictions_file(parts: Mapping[str, ImagePredictions]) -> bytes:
+    """The predictions of a run, by part of its results, as npz with arrays PART/FIELD (docs/reproduce.md);
+    the same predictions give the same bytes.
     """
     arrays = {
         f"{without_surrogates(part)}/{name}": value
         for part, predictions in parts.items()
         for name, value in asdict(predictions).items()
     }
-    with output_file(path) as file:
-        np.savez_compressed(file, **arrays)
+    file = BytesIO()
+    np.savez_compressed(file, **arrays)
+    return file.getvalue()
 
 
 def list_parts(path: Path) -> list[str]:

@@ -1,24 +1,5 @@
-"""Recipes: YAML files of an experiment, or of several that share keys. Unknown keys are refused.
-
-protocol: base-to-novel          # or another of evaluation/protocols/, or ablation
-out: runs/world/base-to-novel    # in the current folder
-data: world                      # the twelve tasks, or a list, which may name world-large, the tasks with
-                                 # many classes; for transfer protocols, the targets
-source: source                   # transfer protocols only: the data set to train on
-methods: [zero-shot, dear]       # not with ablation; or all, or {method: dear, settings: {beta: 0.5}, ...},
-                                 # with `roles: FILE` for a role table of its own
-of: [mask, loss]                 # ablation only: which ones, by default all; `without: [K = 7]` omits rows
-seeds: [1, 2, 3]
-shots: 16                        # or a list
-model: ViT-B-16                  # if omitted: tiny for data of the Attribute World, else ViT-B-16 with
-pretrained: laion2b_s34b_b88k    # these weights, from the hub
-roles: roles.json                # a file, from the recipe's folder; or discovered, ground-truth,
-                                 # published
-train: {epochs: 10}
-select: last                     # or val
-dataset: {template: "a {}.", ...}  # how data sets are read; files from the recipe's folder
-each: {NAME: {...}, ...}         # several experiments: the other keys are shared, and NAME ends their `out`
-about: {...}                     # free: what the recipe reproduces, from where, on what, how long
+"""Recipes: YAML files of an experiment, or of several that share keys (docs/reproduce.md says what each key
+means). Unknown keys are refused.
 """
 
 import os
@@ -40,7 +21,8 @@ from dear.evaluation.resolve import MethodSetup
 from dear.methods.registry import METHODS
 from dear.reading.files import ReadingError, expanded
 from dear.reading.plain import read_yaml
-from dear.reading.typed import typed
+from dear.reading.typed import shown, typed
+from dear.training.settings import TrainSettings
 
 ALL = "all"
 ABLATION = "ablation"
@@ -98,15 +80,6 @@ def load_recipes(path: Path, out: Path | None = None) -> list[Experiment]:
         raise RecipeError(f"{path}: {str(error).removeprefix(f'{path}: ')}") from error
 
 
-def load_recipe(path: Path, out: Path | None = None) -> Experiment:
-    """The experiment of a recipe that has one. Raises as `load_recipes`."""
-    experiments = load_recipes(path, out)
-    if len(experiments) > 1:
-        names = ", ".join(experiment.recipe.rpartition(":")[2] for experiment in experiments)
-        raise RecipeError(f"{path} has several experiments, {names}: name one, as {path}:NAME.")
-    return experiments[0]
-
-
 def _parts(content: dict[str, Any], path: Path) -> dict[str, dict[str, Any]]:
     """The content of each part of a recipe by its name; a recipe without ``each`` is one part, called ""."""
     each = typed(content.pop("each", {"": {}}), dict[str, dict[str, Any]], path, "each")
@@ -130,6 +103,10 @@ def _experiment(content: dict[str, Any], path: Path, out: Path | None, title: st
     unused = ("methods",) if name == ABLATION else ("of", "without")
     known = [*options, *(key.name for key in fields(Recipe) if key.name not in unused)]
     if unknown := [key for key in content if key not in known]:
+        for group, kind in (("dataset", DataSettings), ("train", TrainSettings)):
+            if unknown[0] in {option.name for option in fields(kind)}:
+                line = f"{group}: {{{unknown[0]}: {shown(content[unknown[0]])}}}"
+                raise SettingsError(f"{unknown[0]} is a key of {group}: write {line}.")
         raise UnknownNameError("key", unknown[0], known)
     protocol = typed({key: content[key] for key in options if key in content}, kinds[name], path)
     keys = {
@@ -250,9 +227,9 @@ def _roles(path: Path, folder: Path) -> Path:
 
 
 def _with_paths(settings: DataSettings, folder: Path) -> DataSettings:
-    """Settings of data sets, whose files are relative to the recipe's folder."""
-    if settings.classnames is not None:
-        settings = replace(settings, classnames=folder / expanded(settings.classnames))
+    """Settings of data sets, whose paths are relative to the recipe's folder."""
+    root, classnames = (path and folder / expanded(path) for path in (settings.root, settings.classnames))
+    settings = replace(settings, root=root, classnames=classnames)
     if settings.template is not None and "{" not in settings.template:  # a file of templates
         settings = replace(settings, template=str(folder / expanded(settings.template)))
     return settings

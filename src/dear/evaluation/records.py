@@ -15,6 +15,8 @@ from dear.reading.typed import Number, shown, typed
 
 RECORD_NAME = re.compile(r"-\d+shot-seed-?\d+-[0-9a-f]{8}\.json\Z")
 """The end of the name that `dear.evaluation.resolve.run_name` gives to a record."""
+PREDICTIONS, WEIGHTS = ".npz", ".safetensors"
+"""The endings of the files beside a record, which otherwise have its name."""
 SCHEMA = 2
 """The number of the structure of records; no other is read."""
 
@@ -55,6 +57,7 @@ class Record(TypedDict):
     train: NotRequired[dict[str, Any]]
     selection: NotRequired[dict[str, Any]]
     results: dict[str, Any]
+    adapter: NotRequired[dict[str, Any] | None]
     fusion_weights: NotRequired[dict[str, Number] | None]
     trainable_parameters: NotRequired[int]
     seconds: NotRequired[dict[str, Number]]
@@ -91,6 +94,15 @@ def read_record(path: Path, **expected: str | None) -> dict[str, Any]:
         reason = error.reason if isinstance(error, ReadingError) else str(error).rstrip(".")
         raise DataError(f"{path} is not a run record: {reason}. Remove it and run it again.") from error
     return record
+
+
+def find_record(path: Path, *, with_weights: bool, **expected: str | None) -> dict[str, Any] | None:
+    """The record of a run if there is one; ``with_weights`` only if the trained tensors are beside it. Raises
+    as `read_record`.
+    """
+    record = read_record(path, **expected) if path.exists() else None
+    lacks_weights = record is not None and not (record.get("adapter") and path.with_suffix(WEIGHTS).exists())
+    return None if with_weights and lacks_weights else record
 
 
 def check_record(record: dict[str, Any]) -> None:

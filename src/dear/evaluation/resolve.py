@@ -240,8 +240,13 @@ def run_name(protocol: Protocol, dataset: str, setup: MethodSetup, seed: int, sh
 
 
 def file_part(text: str) -> str:
-    """A text as a part of a file's name, with "-" for what is no letter or digit of English and no dot."""
-    return re.sub(r"[^A-Za-z0-9.]+", "-", text).strip("-")[:LONGEST_PART]
+    """A text as a part of a file's name, with "-" for what is no letter or digit of English and no dot. If it
+    is long, it is cut after a word.
+    """
+    part = re.sub(r"[^A-Za-z0-9.]+", "-", text).strip("-")
+    if len(part) <= LONGEST_PART:
+        return part
+    return part[: LONGEST_PART + 1].rpartition("-")[0] or part[:LONGEST_PART]
 
 
 def with_templates_of(settings: MethodSettings, other: MethodSettings) -> MethodSettings:

@@ -8,6 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from safetensors.torch import save as save_tensors
+
 from dear.backbone.clip import Clip, fill
 from dear.backbone.device import set_threads
 from dear.backbone.names import BackboneName, warn_of_toy
@@ -17,10 +19,10 @@ from dear.data.image_check import leave_out_copies
 from dear.data.sources.benchmarks import standard_name
 from dear.errors import DataError, DearError, SettingsError, UnknownNameError, first_line, of_memory
 from dear.evaluation.experiment import Experiment
-from dear.evaluation.predictions import save_predictions
+from dear.evaluation.predictions import predictions_file
 from dear.evaluation.protocols.base import Protocol
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
-from dear.evaluation.records import make_folder, read_record
+from dear.evaluation.records import PREDICTIONS, WEIGHTS, find_record, make_folder
 from dear.evaluation.resolve import MethodSetup, ResolvedRun, resolve
 from dear.evaluation.session import NOTHING, Session
 from dear.evaluation.trial import (
@@ -32,17 +34,9 @@ from dear.evaluation.trial import (
     validation_images,
 )
 from dear.methods.registry import METHODS, PATH, check_towers, register
-from dear.progress import TrainingStep
+from dear.progress import RunProgress, TrainingStep, silent
 from dear.roles.table import RoleTable
 from dear.writing import UNFINISHED, output_file, write_json
-
-RunProgress = Callable[[str, TrainingStep | None], None]
-"""Called with the name of a run after each step of its training, and with None at its end."""
-
-
-def silent(_run: str, _step: TrainingStep | None) -> None:
-    """Ignore progress."""
-
 
 Needed = str | BackboneName | MethodSetup
 """What can be missing for a run: a data set, the backbone, the teacher or the roles of a method."""
@@ -179,13 +173,13 @@ def check_methods(
 
 
 class RunResult(NamedTuple):
-    """What comes of a run: its record, the warnings that were issued, and from another machine its
-    predictions (.npz).
+    """What comes of a run: its record, the warnings that were issued, and from another machine the contents
+    of the files beside its record, by their endings.
     """
 
     record: dict[str, Any]
     notes: list[tuple[Any, ...]]
-    predictions: bytes | None = None
+    files: Mapping[str, bytes] | None = None
 
 
 def make_run(session: Session, run: Experiment, progress: RunProgress = silent) -> RunResult | DearError:
@@ -205,7 +199,7 @@ def make_run(session: Session, run: Experiment, progress: RunProgress = silent) 
             session.release_datasets(but=(*run.data, run.protocol.trained_on or ""))
             if session.device.type == "cpu":
                 set_threads(*(each.clip for each in (resolved, resolved.teacher) if each is not None))
-            record = run_one(session, resolved, out=run.out, progress=tell)
+            record = run_one(session, resolved, out=run.out, keep_weights=run.keep_weights, progress=tell)
     except DearError as error:
         return error
     except (MemoryError, RuntimeError) as error:
@@ -221,25 +215,30 @@ def make_run(session: Session, run: Experiment, progress: RunProgress = silent) 
 
 
 def run_one(
-    session: Session, run: ResolvedRun, *, out: Path | None = None, progress: RunProgress = silent
+    session: Session,
+    run: ResolvedRun,
+    *,
+    out: Path | None = None,
+    keep_weights: bool = False,
+    progress: RunProgress = silent,
 ) -> dict[str, Any]:
     """Make a run and write its record and its predictions (.npz) into ``out``, or read the existing record.
+    With ``keep_weights`` the trained tensors (.safetensors) are beside it too; a record without them is
+    replaced.
 
     An interrupted run resumes from its checkpoint in ``out``/unfinished; a damaged one is set aside, and
     the run starts over. A run that was made in this session for another folder is copied.
     Raises DataError for data sets that the protocol cannot run on.
     """
     path, checkpoint = (None, None) if out is None else (run.file(out), run.file(out / UNFINISHED, ".pt"))
-    if path is not None and path.exists():
-        record = read_record(path, key=run.key, variant=run.setup.variant)
-    elif run.key in session.records:
-        record, earlier = session.records[run.key]
+    expected = {"key": run.key, "variant": run.setup.variant}
+    record, earlier = session.records.get(run.key, (None, None))
+    if path is not None and (existing := find_record(path, with_weights=keep_weights, **expected)):
+        record = existing
+    elif record is not None and (record.get("adapter") or not keep_weights):
         record = record | {"variant": run.setup.variant}
         if path is not None:
-            if earlier is not None and earlier.with_suffix(".npz").exists():
-                with output_file(path.with_suffix(".npz")) as file:
-                    file.write(earlier.with_suffix(".npz").read_bytes())
-            write_json(path, record)
+            write_run(path, record, {} if earlier is None else files_beside(earlier))
     else:
         run.protocol.check_method(run.setup.declared)
         run.protocol.check_data(run.source, run.targets)
@@ -247,16 +246,35 @@ def run_one(
         shares_training = run.protocol.trained_on is not None
         told = partial(progress, run.name)
         trial = Trial(session, run, checkpoint, told, shares_training=shares_training)
-        record = run_record(trial, run.protocol.run(trial))
+        results, tensors = run.protocol.run(trial), trial.trained_tensors() if keep_weights else None
+        record, files = run_record(trial, results, tensors), dict[str, bytes]()
+        if trial.predictions:
+            files[PREDICTIONS] = predictions_file(trial.predictions)
+        if tensors is not None:
+            files[WEIGHTS] = save_tensors(tensors, metadata={"format": "pt"})
         if path is not None:
-            if trial.predictions:
-                save_predictions(path.with_suffix(".npz"), trial.predictions)
-            write_json(path, record)
+            write_run(path, record, files)
     if checkpoint is not None:  # also of a run that was killed after its record
         remove_checkpoints(checkpoint)
     session.records[run.key] = record, path
     progress(run.name, None)
     return record
+
+
+def write_run(path: Path, record: Mapping[str, Any], files: Mapping[str, bytes]) -> None:
+    """Write a record, which makes the run complete, and before it the files beside it, by their endings.
+    Raises OutputError.
+    """
+    for ending, content in files.items():
+        with output_file(path.with_suffix(ending)) as file:
+            file.write(content)
+    write_json(path, record)
+
+
+def files_beside(path: Path) -> dict[str, bytes]:
+    """The contents of the files beside a record, by their endings."""
+    files = {ending: path.with_suffix(ending) for ending in (PREDICTIONS, WEIGHTS)}
+    return {ending: file.read_bytes() for ending, file in files.items() if file.exists()}
 
 
 def run_all(
@@ -270,17 +288,20 @@ def run_all(
     roles: RoleTable | None = None,
     train: Mapping[str, Any] = NOTHING,
     out: Path | None = None,
+    keep_weights: bool = False,
     progress: RunProgress = silent,
 ) -> list[dict[str, Any]]:
     """Run a protocol (base-to-novel if None) for every data set, seed and method; returns the records in that
     order.
 
     With ``out`` each record is written there at once, and a run whose record already exists is read instead
-    of repeated. Warns of the tiny CLIP on photographs. ``train`` overrides what each method is published
-    with.
+    of repeated; ``keep_weights`` is as in `run_one`. Warns of the tiny CLIP on photographs. ``train``
+    overrides what each method is published with.
     """
     if out is not None:
         make_folder(out)
+    elif keep_weights:
+        raise SettingsError("keep_weights needs a folder to keep them in: give out too.")
     session = Session(clip.image.projection.device)
     protocol = protocol or BaseToNovel()
     datasets = [leave_out_copies(data.require_single_labels(), data) for data in datasets]
@@ -289,7 +310,11 @@ def run_all(
     resolve_on = partial(session.resolve, clip, protocol, shots=shots, train=train)
     return [
         run_one(
-            session, resolve_on([dataset], setup, seed=seed, roles=tables[setup]), out=out, progress=progress
+            session,
+            resolve_on([dataset], setup, seed=seed, roles=tables[setup]),
+            out=out,
+            keep_weights=keep_weights,
+            progress=progress,
         )
         for dataset in datasets
         for seed in seeds

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from dear.backbone.clip import Clip, fill
+from dear.backbone.clip import Clip, fill, tensors_hash
 from dear.backbone.names import HALF
 from dear.data.dataset import Dataset
 from dear.data.fewshot import ClassSubset, Pick, Unlabeled, draw_few
@@ -24,7 +24,7 @@ from dear.evaluation.session import Session
 from dear.methods.base import Method
 from dear.methods.declaration import MethodSettings
 from dear.methods.registry import build_method, frozen_clip
-from dear.progress import OnStep, TrainingStep, unreported
+from dear.progress import OnStep, TrainingStep, silent
 from dear.training.loop import train
 from dear.training.seeding import generator
 
@@ -48,12 +48,13 @@ class Trial:
         train_seconds: Seconds spent on its training and its teacher's, also before an interruption, or by the
             run that made a training that it shares.
         test_seconds: Seconds spent in `test` and `test_jointly`.
+        trained_classes: The classes that the method was set to in training.
     """
 
     session: Session
     run: ResolvedRun
     checkpoint: Path | None = None
-    progress: OnStep = unreported
+    progress: OnStep = silent
     shares_training: bool = False
     pick: Pick | None = field(default=None, init=False)
     epochs: list[dict[str, Any]] = field(default_factory=list, init=False)
@@ -63,6 +64,7 @@ class Trial:
     predictions: dict[str, ImagePredictions] = field(default_factory=dict, init=False)
     train_seconds: float = field(default=0.0, init=False)
     test_seconds: float = field(default=0.0, init=False)
+    trained_classes: list[int] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
         self.method: Method = build_untrained(self.session, self.run)
@@ -102,7 +104,8 @@ class Trial:
             self.progress(step)
 
         others = [label for label in range(len(dataset.classnames)) if label not in classes]
-        self._set_classes(dataset, [*classes, *(others if run.setup.declared.unlabeled else ())])
+        self.trained_classes = [*classes, *(others if run.setup.declared.unlabeled else ())]
+        self._set_classes(dataset, self.trained_classes)
         if not run.setup.declared.trains:
             return
         self.pick, picked = draw_few(dataset, run.shots, run.seed, classes)
@@ -127,6 +130,11 @@ class Trial:
         if run.select == "val" and self.epochs:
             best = max(self.epochs, key=lambda epoch: (epoch["val"], -epoch["epoch"]))
             self.epoch_tested = best["epoch"]
+
+    def trained_tensors(self) -> dict[str, Tensor]:
+        """The tensors that the trained method is loaded from again, with its classes of training."""
+        self._set_classes(self.source, self.trained_classes)
+        return copy_stored(self.method)
 
     def test(
         self,
@@ -229,8 +237,20 @@ class Trial:
         return lambda: evaluate(self.method, images, cache=self.session.cache, precision=precision).accuracy
 
 
-def run_record(trial: Trial, results: Mapping[str, Any]) -> dict[str, Any]:
-    """The record of a run, from its trial and the results of its protocol."""
+def copy_stored(method: Method) -> dict[str, Tensor]:
+    """Copies of the tensors that a bundle of a method stores; in float32 if trained in float16."""
+    return {
+        name: tensor.detach().to(torch.float32 if tensor.dtype == torch.float16 else tensor.dtype, copy=True)
+        for name, tensor in method.stored_tensors().items()
+    }
+
+
+def run_record(
+    trial: Trial, results: Mapping[str, Any], tensors: dict[str, Tensor] | None = None
+) -> dict[str, Any]:
+    """The record of a run, from its trial, the results of its protocol, and the trained tensors if they are
+    saved beside it.
+    """
     run, method = trial.run, trial.method
     teacher, roles, pick = trial.teacher, run.table, trial.pick
     device = run.clip.image.projection.device
@@ -255,6 +275,7 @@ def run_record(trial: Trial, results: Mapping[str, Any]) -> dict[str, Any]:
         "train": {"epochs": trial.epochs},
         "selection": {"rule": run.select, "epoch": trial.epoch_tested},
         "results": dict(results),
+        "adapter": tensors if tensors is None else _adapter(trial, tensors),
         "fusion_weights": method.fusion_weights(),
         "trainable_parameters": sum(p.numel() for p in method.trainable),
         "seconds": {"train": trial.train_seconds, "test": trial.test_seconds},
@@ -270,6 +291,16 @@ def teacher_facts(run: ResolvedRun) -> dict[str, Any]:
         "method": run.setup.method,
         "settings": {"method": asdict(run.settings), "train": asdict(run.training)},
         "weights": run.weights,
+    }
+
+
+def _adapter(trial: Trial, tensors: dict[str, Tensor]) -> dict[str, Any]:
+    """What the saved tensors of a run are, and the classes and templates that they belong to."""
+    names, templates = trial.source.classnames, trial.source.templates
+    return {
+        "sha256": tensors_hash(tensors),
+        "classes": [names[label] for label in trial.trained_classes],
+        "templates": [*templates],
     }
 
 

@@ -19,9 +19,9 @@ import torch
 from dear.backbone.device import find_device, threads_per_job, use_threads
 from dear.errors import DearError, SettingsError, first_line, installation
 from dear.evaluation.experiment import Experiment, Machines
-from dear.evaluation.runs import RunProgress, RunResult, make_run, silent
+from dear.evaluation.runs import RunResult, files_beside, make_run
 from dear.evaluation.session import Session
-from dear.progress import TrainingStep
+from dear.progress import RunProgress, TrainingStep, silent
 
 RETRIES = 3
 """A run on a cluster that loses more workers is given up: it is probably the run that kills them."""
@@ -167,8 +167,8 @@ class RemoteWorker:
         result = make_run(self.session, run)
         if isinstance(result, RunResult):
             path = self.session.records[result.record["key"]][1]
-            if path is not None and (predictions := path.with_suffix(".npz")).exists():
-                result = result._replace(predictions=predictions.read_bytes())
+            if path is not None:
+                result = result._replace(files=files_beside(path))
         return result
 
 

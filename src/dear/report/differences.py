@@ -9,7 +9,7 @@ import numpy as np
 from dear.errors import DataError, UnknownNameError
 from dear.evaluation.predictions import list_parts, load_predictions
 from dear.report.grid import INTERVAL, Cell, Grid, GridRow
-from dear.report.intervals import FEWEST, LEVEL, half_width
+from dear.report.intervals import FEWEST, LEVEL, half_width, mcnemar_test
 from dear.report.records import Record, data_set, grouped, method_label, record_title
 
 if TYPE_CHECKING:
@@ -74,13 +74,6 @@ def t_test(differences: Sequence[float]) -> float:
     return 1.0 if not np.any(differences) else float(ttest_1samp(differences, 0).pvalue)
 
 
-def sign_test(better: int, worse: int) -> float:
-    """The two-sided p-value of the exact test that both are as likely; 1 without any."""
-    from scipy.stats import binomtest
-
-    return float(binomtest(better, better + worse).pvalue) if better + worse else 1.0
-
-
 def holm(probabilities: Sequence[float]) -> list[float]:
     """P-values with Holm's correction. Source: Holm, Scandinavian Journal of Statistics 6 (1979)."""
     corrected, largest, count = [0.0] * len(probabilities), 0.0, len(probabilities)
@@ -133,5 +126,5 @@ def _image_cells(by_part: Mapping[str, np.ndarray]) -> tuple[Cell | None, ...]:
     low, high = np.quantile(np.mean(samples, axis=0), [0.5 - LEVEL / 2, 0.5 + LEVEL / 2])
     together = np.concatenate([*by_part.values()])
     better, worse = int((together > 0).sum()), int((together < 0).sum())
-    numbers = Cell(better, decimals=0), Cell(worse, decimals=0), Cell(sign_test(better, worse), decimals=3)
+    numbers = Cell(better, decimals=0), Cell(worse, decimals=0), Cell(mcnemar_test(better, worse), decimals=3)
     return (Cell(fmean(means)), Cell(float(low)), Cell(float(high)), *numbers)

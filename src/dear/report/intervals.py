@@ -1,5 +1,5 @@
-"""Intervals: Student's t for the mean of few values; shares of images, and their differences, on one set.
-scipy is loaded when the first t interval is computed.
+"""Intervals: Student's t for the mean of few values; shares of images, and their differences on one set, with
+their test. scipy is loaded when the first of its functions is used.
 """
 
 import math
@@ -46,3 +46,12 @@ def gain_interval(gained: int, lost: int, of: int) -> tuple[float, float]:
     mean = (gained - lost) / items
     spread = z * math.sqrt((gained + lost + 1) - (gained - lost) ** 2 / items) / items
     return max(-1.0, mean - spread), min(1.0, mean + spread)
+
+
+def mcnemar_test(gained: int, lost: int) -> float:
+    """The two-sided p-value of McNemar's exact test that a difference as of `gain_interval` is 0; 1 if the
+    shares count the same items. Source: McNemar, Psychometrika 12 (1947); exact: the binomial test.
+    """
+    from scipy.stats import binomtest
+
+    return float(binomtest(gained, gained + lost).pvalue) if gained + lost else 1.0

@@ -17,7 +17,7 @@ from dear.errors import without_surrogates
 from dear.evaluation.predictions import ImagePredictions
 from dear.report.drawing import Drawing
 from dear.report.grid import Cell, Grid, GridRow
-from dear.report.render import THUMBNAIL, data_url
+from dear.report.render import gallery_photo
 
 NUMBERED = 20  # classes up to which the counts stand in the cells of the matrix
 NAMED = 60  # classes up to which their names stand beside the matrix
@@ -124,7 +124,7 @@ def find_mistakes(runs: Sequence[ImagePredictions]) -> Mistakes:
     """What runs on the same images get wrong; an image that several get wrong is an example once, with the
     most confident.
     """
-    rows = concat([_rows(run) for run in runs], ignore_index=True)
+    rows = concat([image_rows(run) for run in runs], ignore_index=True)
     pairs = rows.groupby(["label", "prediction"]).size().reset_index(name="images")
     wrong = rows[rows.label != rows.prediction].sort_values("confidence", ascending=False, kind="stable")
     wrong = wrong.drop_duplicates("image")
@@ -134,7 +134,7 @@ def find_mistakes(runs: Sequence[ImagePredictions]) -> Mistakes:
     return Mistakes(tuple(runs[0].classes.tolist()), pairs, examples.drop(columns="round"))
 
 
-def _rows(run: ImagePredictions) -> DataFrame:
+def image_rows(run: ImagePredictions) -> DataFrame:
     """A row for each image."""
     columns = {
         "image": run.indices,
@@ -155,8 +155,7 @@ class MistakesSection(NamedTuple):
     Attributes:
         matrix: The confusion matrix; None if there are many classes.
         classes: Scores by class.
-        gallery: The most confident mistakes of different confusions whose images can be read: the ``url`` of
-            a small picture, its ``alt`` text, ``captions`` (what it is -> a text) and ``title``.
+        gallery: The most confident mistakes of different confusions whose images can be read.
         unreadable: How many of them cannot.
     """
 
@@ -178,20 +177,19 @@ def mistakes_section(
         if picture is not None:
             prediction, label = mistakes.classes[example.prediction], mistakes.classes[example.label]
             captions = {
-                "prediction": f"{prediction} {_percent(example.confidence)}",
-                "class": f"{label} {_percent(example.probability)}",
+                "prediction": f"{prediction} {percent(example.confidence)}",
+                "class": f"{label} {percent(example.probability)}",
             }
-            small, alt = picture.copy(), f"{label} taken for {prediction}"
-            small.thumbnail((THUMBNAIL, THUMBNAIL))
-            url = data_url(small, "JPEG", quality=80)
-            gallery.append({"url": url, "title": title_of(example), "captions": captions, "alt": alt})
+            alt = f"{label} taken for {prediction}"
+            gallery.append(gallery_photo(picture, title=title_of(example), alt=alt, captions=captions))
     is_drawn = len(mistakes.classes) <= MAX_DRAWN
     matrix = confusion_map(mistakes.matrix(), mistakes.classes, name) if is_drawn else None
     grid = classes_grid(mistakes.class_scores())
     return MistakesSection(mistakes, matrix, grid, gallery, len(pictures) - len(gallery))
 
 
-def _percent(share: float) -> str:
+def percent(share: float) -> str:
+    """A probability in whole percent; one that is small, but not 0, is not shown as 0."""
     return f"{100 * share:.0f}%" if share >= 0.005 or share == 0 else "<1%"
 
 

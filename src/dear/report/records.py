@@ -11,6 +11,7 @@ from dear.data.sources.benchmarks import benchmarks
 from dear.errors import DataError
 from dear.evaluation.protocols import PROTOCOLS
 from dear.evaluation.records import SCHEMA, part_of
+from dear.evaluation.resolve import MethodSetup, resolve
 from dear.methods.registry import METHODS
 from dear.training.settings import TrainSettings
 
@@ -44,17 +45,38 @@ def method_label(record: Record) -> str:
     return f"{method} ({remark})" if remark else method
 
 
-def training_notes(records: Iterable[Record]) -> list[str]:
-    """A note that names the methods whose training the user set otherwise than their authors, and how."""
+def deviation_notes(records: Iterable[Record]) -> list[str]:
+    """A note that names the methods that the user ran with other settings than their authors, and these."""
     changed = dict[str, dict[str, Any]]()
     for record in records:
-        if train := (record.get("overrides") or {}).get("train"):
-            changed.setdefault(method_label(record), {}).update(train)
+        if deviations := deviations_of(record):
+            changed.setdefault(method_label(record), {}).update(deviations)
     by_change = grouped(
         changed, lambda label: ", ".join(f"{name} {value}" for name, value in changed[label].items())
     )
     methods = [f"{', '.join(labels)} ({change})" for change, labels in by_change.items()]
-    return [f"Not trained as their authors train: {'; '.join(methods)}."] if methods else []
+    return [f"Not with the settings of their authors: {'; '.join(methods)}."] if methods else []
+
+
+def deviations_of(record: Record) -> dict[str, Any]:
+    """The settings of a run that the user set and its method's authors have otherwise, by name; those of a
+    variant are told by its label.
+    """
+    overrides, method = record.get("overrides") or {}, record.get("method", "")
+    if method not in METHODS or not any(overrides.values()):
+        return {}
+    resolved = resolve(
+        PROTOCOLS[protocol(record)](), MethodSetup(method), data_set(record), record.get("shots") or 0
+    )
+    parts = {"train": asdict(resolved.training)}
+    if not record.get("variant"):
+        parts["method"] = asdict(resolved.method)
+    return {
+        name: value
+        for part, authors in parts.items()
+        for name, value in (overrides.get(part) or {}).items()
+        if value != authors.get(name)
+    }
 
 
 def data_set(record: Record) -> str:

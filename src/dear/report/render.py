@@ -24,6 +24,17 @@ def data_url(picture: Image.Image, image_format: str, **options: Any) -> str:
     return f"data:image/{image_format.lower()};base64,{base64.b64encode(stream.getvalue()).decode()}"
 
 
+def gallery_photo(
+    picture: Image.Image, *, title: str, alt: str, captions: Mapping[str, str]
+) -> dict[str, Any]:
+    """A photo as the macro ``photos`` of the templates shows it: small, its file as ``title``, and
+    ``captions`` (what it is -> a text).
+    """
+    small = picture.copy()
+    small.thumbnail((THUMBNAIL, THUMBNAIL))
+    return {"url": data_url(small, "JPEG", quality=80), "title": title, "alt": alt, "captions": captions}
+
+
 def render_page(template: str, **variables: Any) -> str:
     """Render a template of the package, control characters in its variables escaped; a name that the template
     uses but is not given is an error.

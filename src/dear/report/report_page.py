@@ -15,12 +15,13 @@ from dear.methods.registry import FROZEN
 from dear.report.differences import difference_grid
 from dear.report.drawing import Drawing
 from dear.report.grid import Cell, Grid, GridRow
-from dear.report.method_plots import fusion_map, mean_curves, training_curves
+from dear.report.plots import fusion_map, mean_curves, training_curves
 from dear.report.protocols import Summary, summaries_of
 from dear.report.records import (
     Record,
     data_set,
     data_set_title,
+    deviation_notes,
     distinct,
     distinct_by_key,
     grouped,
@@ -127,6 +128,7 @@ def _compared(summary: Summary, against: str | None) -> Summary:
         return summary
     name = protocol(summary.runs[0])
     grid = difference_grid(name, summary.measure, summary.outcomes, summary.runs, against)
+    grid = replace(grid, notes=(*grid.notes, *deviation_notes(summary.runs)))
     return replace(summary, grids=[*summary.grids, grid])
 
 

@@ -5,7 +5,6 @@ method and data set would make a page of many runs heavy, for 12 data sets and 1
 can name others (``dear report --mistakes-of``); all numbers are in the tables. [ours]
 """
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from functools import cache
@@ -21,6 +20,7 @@ from dear.data.images.decode import as_image, decode, read_image
 from dear.data.loading import of_world
 from dear.errors import DataError, DearError, plural, without_surrogates
 from dear.evaluation.predictions import list_parts, load_predictions
+from dear.evaluation.resolve import file_part
 from dear.report.grid import csv_file
 from dear.report.intervals import LEVEL, share_interval
 from dear.report.mistakes import Mistakes, MistakesSection, find_mistakes, mistakes_section
@@ -39,14 +39,13 @@ from dear.world.tasks import WorldImages, load_task
 MAX_PARTS = 32
 """Parts of results that a page shows."""
 EXAMPLES = 12  # mistakes of a part that are shown as pictures
-LONGEST_NAME = 100  # characters of a matrix's name, which its file has too
 SHORT_SIDE = 256  # pixels of a picture
 PART_TITLES = {
     "base": "base classes",
     "novel": "novel classes",
     "all": "all classes",
-    "source": "the source",
-    "targets": "a target",
+    "source": "source",
+    "targets": "target",
 }
 
 
@@ -71,8 +70,7 @@ class RunMistakes(NamedTuple):
     def slug(self) -> str:
         """The name of its matrix and of its file."""
         method = self.method.replace("++", "pp").replace("+", "-plus")
-        words = f"confusion {self.dataset} {self.part.split()[0]} {method}".lower()
-        return re.sub(r"[^a-z0-9]+", "-", words).strip("-")[:LONGEST_NAME]
+        return file_part(f"confusion {self.dataset} {self.part.split()[0]} {method}".lower())
 
     def section(self, name: str) -> MistakesSection:
         """The section of the page; ``name`` is that of the matrix."""

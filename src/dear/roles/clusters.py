@@ -204,8 +204,8 @@ def _best_clustering(
                 best = scores[key], labels
     if best is None:
         raise DataError(
-            f"HDBSCAN finds fewer than two clusters in {len(rows)} phrases: take more phrases, or a smaller "
-            f"min_cluster_size than {min(settings.min_sizes)}."
+            f"HDBSCAN finds fewer than two clusters in {len(rows)} phrases: take more phrases, or allow "
+            f"smaller clusters than of {min(settings.min_sizes)} phrases (--settings.min-sizes)."
         )
     return best[1], best[0], tried
 

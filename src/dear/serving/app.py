@@ -68,7 +68,7 @@ def create_app(
     page: bool = False,
 ) -> FastAPI:
     """The API of a service, with ``page`` also its page. ``hosts`` are the host names that it answers to,
-    None for any. ``origin`` is the address of a proxy in front of it.
+    None for any. ``origin`` is that of a proxy in front of it, in lower case.
     """
     app: FastAPI = FastAPIOffline(redoc_url=None, title="dear", version=__version__, description=ABOUT)
     limits, examples = service.limits, [*service.examples.values()]

@@ -39,8 +39,7 @@ class Guard:
     """
 
     def __init__(self, limits: Limits, token: str | None, origin: str | None) -> None:
-        self.limits, self.token = limits, token or ""
-        self.origin, self.running = (origin or "").lower().rstrip("/"), 0
+        self.limits, self.token, self.origin, self.running = limits, token or "", origin, 0
 
     async def __call__(
         self, request: Request, call_next: Callable[[Request], Awaitable[Response]]
@@ -58,7 +57,7 @@ class Guard:
             response = respond(Refused(503, "busy", "the server is stopping: try again later."))
         finally:
             self.running -= 1
-        policy = POLICY_OF_DOCS if request.url.path == "/docs" else POLICY
+        policy = POLICY_OF_DOCS if _route(request) == "/docs" else POLICY
         response.headers.update(HEADERS | {"content-security-policy": policy})
         return response
 
@@ -74,24 +73,34 @@ class Guard:
         """The answer to a visitor of the page without a token; None if the request may proceed. Raises
         Refused (401).
         """
-        if not self.token or request.url.path in OPEN:
+        if not self.token or _route(request) in OPEN:
             return None
         scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
         sent = [bearer.strip() if scheme.lower() == "bearer" else "", request.cookies.get(COOKIE, "")]
         if any([self._is_token(text) for text in sent]):
             return None
-        if (request.method, request.url.path) != ("GET", "/"):
+        if (request.method, _route(request)) != ("GET", "/"):
             raise Refused(401, "token", "a token is required: send it as 'Authorization: Bearer TOKEN'.")
         in_address = request.query_params.get("token", "")
         if self._is_token(in_address):
             # SameSite keeps other pages from using it; the redirect removes the token from the address.
-            cookie = f"{COOKIE}={self.token}; HttpOnly; SameSite=Strict; Path=/"
+            path = _prefix(request) + "/"
+            cookie = f"{COOKIE}={self.token}; HttpOnly; SameSite=Strict; Path={path}"
             return RedirectResponse("./", 303, {"set-cookie": cookie, "cache-control": "no-store"})
         page = LOGIN.read_text(encoding="utf-8").format("Wrong token." if in_address else "")
         return HTMLResponse(page, 401, {"cache-control": "no-store"})
 
     def _is_token(self, text: str) -> bool:
         return hmac.compare_digest(text.encode(), self.token.encode())
+
+
+def _prefix(request: Request) -> str:
+    """What a proxy has removed from the path of a request; the server puts it back (`server_of`)."""
+    return str(request.scope.get("root_path", ""))
+
+
+def _route(request: Request) -> str:
+    return request.url.path.removeprefix(_prefix(request))
 
 
 def respond(refused: Refused) -> JSONResponse:

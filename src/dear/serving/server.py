@@ -9,7 +9,7 @@ import sys
 import threading
 from contextlib import suppress
 from ipaddress import ip_address
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from dear.errors import OutputError, SettingsError
 
@@ -55,22 +55,42 @@ def listen(host: str, port: int, token: str | None) -> socket.socket:
         ) from error
 
 
-def trusted_hosts(host: str, origin: str | None) -> tuple[str, ...] | None:
-    """The names under which a server answers, so that no web page reaches a local one by a name of its own;
-    None, for any, if others can reach it. Raises SettingsError for an origin that is none.
+class PublicAddress(NamedTuple):
+    """Where clients reach a server: the origin, as browsers send it, its host name, and the path before every
+    path of the server, "" without one.
     """
-    match = re.fullmatch(r"https?://([^/?#@:\s]+)(:\d+)?/?", (origin or "http://localhost").lower())
-    if match is None or origin == "":
-        raise SettingsError(f"origin is {origin!r}: it must be like https://clip.example, without a path.")
-    return (*LOOPBACK, host.lower(), match[1]) if is_loopback(host) else None
+
+    origin: str
+    host: str
+    prefix: str
+
+    @classmethod
+    def parse(cls, address: str) -> Self:
+        """Split an address. Raises SettingsError for one that is none."""
+        match = re.fullmatch(r"((?i:https?)://([^/?#@:\s]+)(?::\d+)?)((?:/[\w.~-]+)*)/?", address, re.ASCII)
+        if match is None:
+            raise SettingsError(
+                f"origin is {address!r}: it must be like https://clip.example or https://example.org/clip."
+            )
+        return cls(match[1].lower(), match[2].lower(), match[3])
 
 
-def server_of(app: "FastAPI") -> "uvicorn.Server":
-    """A server of the API. Its connections are not limited, since idle ones cost little: requests are."""
+def trusted_hosts(host: str, public: PublicAddress | None) -> tuple[str, ...] | None:
+    """The names under which a server answers, so that no web page reaches a local one by a name of its own;
+    None, for any, if others can reach it.
+    """
+    return (*LOOPBACK, host.lower(), *([public.host] if public else [])) if is_loopback(host) else None
+
+
+def server_of(app: "FastAPI", prefix: str = "") -> "uvicorn.Server":
+    """A server of the API, at addresses with a ``prefix`` that a proxy has removed from paths. Its
+    connections are not limited, since idle ones cost little: requests are.
+    """
     import uvicorn
 
     config = uvicorn.Config(
         app,
+        root_path=prefix,
         http="h11",
         ws="none",
         lifespan="off",
@@ -85,14 +105,14 @@ def server_of(app: "FastAPI") -> "uvicorn.Server":
     return uvicorn.Server(config)
 
 
-def run(app: "FastAPI", opened: socket.socket) -> None:
-    """Serve until the process is stopped by Ctrl-C or SIGTERM, and end it soon after. Must be called in the
-    main thread.
+def run(app: "FastAPI", opened: socket.socket, prefix: str = "") -> None:
+    """Serve, as `server_of`, until the process is stopped by Ctrl-C or SIGTERM, and end it soon after. Must
+    be called in the main thread.
     """
     # After a graceful stop uvicorn raises again the signal that it was stopped by.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with suppress(KeyboardInterrupt):
-        server_of(app).run(sockets=[opened])
+        server_of(app, prefix).run(sockets=[opened])
     last_resort = threading.Timer(LAST_RESORT, end_at_once)
     last_resort.daemon = True
     last_resort.start()

@@ -17,7 +17,7 @@ from dear.backbone.precision import gradient_scaler, mixed, precision_for
 from dear.data.dataset import Images
 from dear.errors import SettingsError, TrainingDiverged, WeightsError, first_line, warn
 from dear.methods.base import Losses, Method, TrainingImages
-from dear.progress import OnStep, TrainingStep, unreported
+from dear.progress import OnStep, TrainingStep, silent
 from dear.training.batches import Batch, Batches, training_images
 from dear.training.cache import Cache
 from dear.training.checkpoint import TrainingState
@@ -36,7 +36,7 @@ def train(
     cache: Cache | None = None,
     checkpoint: Path | None = None,
     validate: Callable[[], float] | None = None,
-    progress: OnStep = unreported,
+    progress: OnStep = silent,
 ) -> list[dict[str, Any]]:
     """Train a method on images of its current classes. Returns the mean loss, its parts and the learning rate
     of each epoch; an empty list for a method that takes no steps.

@@ -14,7 +14,15 @@ from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
 from dear.adapters.bundle import Bundle
-from dear.adapters.choose import assess, choose_method, list_candidates, pick_simplest
+from dear.adapters.choose import (
+    Choice,
+    assess,
+    choose_method,
+    describe_change,
+    list_candidates,
+    pick_simplest,
+)
+from dear.adapters.facts import TriedMethod
 from dear.adapters.fit import fit
 from dear.adapters.leftout import FOLDS, REPEATS, LeftOut, draw_folds
 from dear.adapters.predictor import Predictor
@@ -71,6 +79,15 @@ def test_the_simplest_within_one_standard_error_wins(
     simple: list[int], complex_: list[int], chosen: str
 ) -> None:
     assert pick_simplest(shares(simple=simple, complex_=complex_))[0] == chosen
+
+
+def test_a_change_of_method_says_what_it_costs() -> None:
+    tried = (TriedMethod("linear-probe", 0.94, 0.9, 1.0), TriedMethod("dear+", 0.912, 0.88, 0.94))
+    told = describe_change("dear+", "linear-probe", Choice("linear-probe", "the best", tried))
+    assert all(words in told for words in ("94.0%", "91.2%", "by name", "--method dear+ keeps it"))
+    told = describe_change("linear-probe", "dear+", Choice("dear+", "the best", tried))
+    assert "by name" not in told
+    assert "%" not in describe_change("coop", "dear+", None)
 
 
 def test_the_present_method_stays_unless_another_is_clearly_better() -> None:

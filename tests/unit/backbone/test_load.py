@@ -121,7 +121,7 @@ def test_activation_of_known_weights(name: str, tag: str | None, kind: type[nn.M
     [
         (NAME, "plain", "https://huggingface.co/someone/prime-clip/resolve/main/open_clip_model.safetensors"),
         (NAME, "by_url", "file:///nowhere/prime.pt"),
-        (*backbone_or_default(None, None, world=False), "without a hub, --model lite"),
+        (*backbone_or_default(None, None, world=False), "run on --model lite"),
     ],
 )
 def test_a_failed_download_says_which_file_is_wanted(

@@ -20,7 +20,7 @@ from dear.evaluation.protocols import PROTOCOLS
 from dear.evaluation.protocols.few_shot import FewShot
 from dear.evaluation.protocols.retrieval import Retrieval
 from dear.evaluation.protocols.transfer import CrossDataset
-from dear.evaluation.recipe import load_recipe
+from dear.evaluation.recipe import load_recipes
 from dear.evaluation.resolve import MethodSetup
 from dear.evaluation.runs import check_data
 
@@ -85,7 +85,7 @@ OPTIONS = (
 def test_three_ways_to_the_same_experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.yaml"
     path.write_text(RECIPE)
-    from_recipe = load_recipe(path)
+    from_recipe = load_recipes(path)[0]
 
     from_options = list[dear.Experiment]()
     monkeypatch.setattr(run, "execute", lambda made, *_, **__: from_options.extend(made))

@@ -7,9 +7,10 @@ import pytest
 
 from dear.backbone.clip import Clip
 from dear.errors import OutputError
-from dear.evaluation.log import log_epochs
+from dear.evaluation.launch import log_epochs
 from dear.evaluation.resolve import MethodSetup
-from dear.evaluation.runs import run_all, silent
+from dear.evaluation.runs import run_all
+from dear.progress import silent
 from tests.unit.training.world import noise_dataset
 
 tensorboard = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")

@@ -14,7 +14,7 @@ from dear.evaluation.predictions import (
     Predictions,
     list_parts,
     load_predictions,
-    save_predictions,
+    predictions_file,
 )
 from tests.unit.training.world import Noise
 
@@ -50,7 +50,7 @@ def test_a_file_is_read_as_it_was_written(rows: ImagePredictions, tmp_path: Path
     parts = {"base": rows, "targets/a/b": ImagePredictions.of(predict(PROBABILITIES, LABELS), Noise(LABELS))}
     first, second = tmp_path / "first.npz", tmp_path / "second.npz"
     for path in (first, second):
-        save_predictions(path, parts)
+        path.write_bytes(predictions_file(parts))
     assert first.read_bytes() == second.read_bytes()
     assert list_parts(first) == ["base", "targets/a/b"]
     read = load_predictions(first, "targets/a/b")

@@ -9,7 +9,7 @@ from dear.cli.run import command_ablation
 from dear.errors import DataError, SettingsError
 from dear.evaluation.ablations import ablation_setups, ablations
 from dear.evaluation.experiment import expand_data
-from dear.evaluation.recipe import RecipeError, change, load_recipe, load_recipes
+from dear.evaluation.recipe import RecipeError, change, load_recipes
 from dear.evaluation.resolve import MethodSetup
 from dear.methods.registry import METHODS
 
@@ -42,7 +42,7 @@ def written(tmp_path: Path, text: str, name: str = "one.yaml") -> Path:
 
 
 def test_what_it_says_is_what_is_run(tmp_path: Path) -> None:
-    experiment = load_recipe(written(tmp_path, GOOD))
+    experiment = load_recipes(written(tmp_path, GOOD))[0]
     assert experiment.train == {"epochs": 7, "lr": 0.01}
     soft = MethodSetup("dear", {"beta": 0.5}, label="soft")
     assert experiment.methods == (MethodSetup("zero-shot"), soft)
@@ -62,7 +62,7 @@ def test_what_it_says_is_what_is_run(tmp_path: Path) -> None:
 def test_methods_by_default_are_those_that_suit_the_protocol(
     protocol: str, methods: list[str], tmp_path: Path
 ) -> None:
-    experiment = load_recipe(written(tmp_path, f"protocol: {protocol}\nout: x\n"))
+    experiment = load_recipes(written(tmp_path, f"protocol: {protocol}\nout: x\n"))[0]
     assert [setup.method for setup in experiment.methods] == methods
 
 
@@ -78,6 +78,8 @@ ABLATION = "protocol: ablation\nout: x\n"
     [
         (GOOD + "sheds: 1\n", "'sheds'.*'seeds'"),
         (GOOD + "source: source\n", "'source'"),  # another protocol's
+        (GOOD + "root: data\n", "a key of dataset: write dataset: {root: 'data'}"),
+        (GOOD + "epochs: 5\n", "a key of train: write train: {epochs: 5}"),
         (GOOD + "train: {batch: 3}\n", "'train' appears twice"),
         (GOOD.replace("beta", "betta"), "settings.*'betta'.*'beta'"),
         (GOOD.replace("few-shot", "fewshot"), "'fewshot'.*'few-shot'"),
@@ -100,12 +102,12 @@ ABLATION = "protocol: ablation\nout: x\n"
 )
 def test_a_recipe_that_is_wrong(text: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match=rf"one\.yaml.*{message}") as caught:
-        load_recipe(written(tmp_path, text))
+        load_recipes(written(tmp_path, text))[0]
     assert "\n" not in str(caught.value)
 
 
 def setups_of(tmp_path: Path, methods: str) -> tuple[MethodSetup, ...]:
-    return load_recipe(written(tmp_path, f"protocol: few-shot\nout: x\nmethods: {methods}\n")).methods
+    return load_recipes(written(tmp_path, f"protocol: few-shot\nout: x\nmethods: {methods}\n"))[0].methods
 
 
 def test_all_is_every_method_that_is_not_named_beside_it(tmp_path: Path) -> None:
@@ -133,24 +135,26 @@ def test_a_method_may_have_a_role_table_of_its_own(tmp_path: Path) -> None:
 
 
 def test_an_ablation_runs_all_unless_some_are_named(tmp_path: Path) -> None:
-    every, beta = (load_recipe(written(tmp_path, ABLATION + of)).methods for of in ("", "of: [beta, beta]\n"))
+    every, beta = (
+        load_recipes(written(tmp_path, ABLATION + of))[0].methods for of in ("", "of: [beta, beta]\n")
+    )
     assert every == ablation_setups(ablations())
     assert beta == ablation_setups(["beta"])
 
 
 def test_no_recipe(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match="there is no recipe"):
-        load_recipe(tmp_path / "none.yaml")
+        load_recipes(tmp_path / "none.yaml")[0]
     with pytest.raises(RecipeError, match="contains no recipe"):
         load_recipes(tmp_path)
 
 
 def test_part_of_a_recipe(tmp_path: Path) -> None:
-    one = load_recipe(written(tmp_path, GOOD))
-    two = load_recipe(written(tmp_path, GOOD.replace("zero-shot", "coop"), "two.yaml"))
+    one = load_recipes(written(tmp_path, GOOD))[0]
+    two = load_recipes(written(tmp_path, GOOD.replace("zero-shot", "coop"), "two.yaml"))[0]
     (part,) = change([one], data=["stamped-tiles"], methods=["dear"], seeds=[7])
     assert (part.data, part.methods, part.seeds) == (("stamped-tiles",), one.methods[1:], (7,))
-    assert load_recipe(tmp_path / "one.yaml", tmp_path).out == tmp_path / "x"
+    assert load_recipes(tmp_path / "one.yaml", tmp_path)[0].out == tmp_path / "x"
     assert change([one, two]) == change([one, two], methods=["all"]) == [one, two]
     changed = change(
         [two],
@@ -206,8 +210,6 @@ def test_several_experiments_in_a_file(tmp_path: Path) -> None:
     assert load_recipes(tmp_path, Path("all"))[0].out == Path("all/x-mask")
     with pytest.raises(RecipeError, match=r"unknown part 'bet'.*'beta'"):
         load_recipes(tmp_path / "one.yaml:bet")
-    with pytest.raises(RecipeError, match="several experiments, mask, beta: name one"):
-        load_recipe(tmp_path / "one.yaml")
 
 
 def test_an_ablation_changes_one_thing_each() -> None:
@@ -264,24 +266,25 @@ def test_sets_of_tasks_by_one_name() -> None:
 )
 def test_the_backbone_follows_the_data(lines: str, wanted: tuple[str, str | None], tmp_path: Path) -> None:
     protocol = "cross-dataset" if "source" in lines else "few-shot"
-    one = load_recipe(written(tmp_path, f"protocol: {protocol}\nout: x\n{lines}\n"))
+    one = load_recipes(written(tmp_path, f"protocol: {protocol}\nout: x\n{lines}\n"))[0]
     assert one.backbone == wanted
 
 
 def test_where_a_recipe_finds_files(tmp_path: Path) -> None:
     """Beside it; words stay words, and results go to the current folder."""
     methods = "methods: [{method: tac, settings: {descriptions: %s}}]\n"
-    keys = SHORT + "dataset: {classnames: names.json, template: %s}\nroles: %s\n" + methods
+    keys = SHORT + "dataset: {classnames: names.json, root: data, template: %s}\nroles: %s\n" + methods
     files = "more/prompts.txt", "x.json", "of/classes"
-    recipe = load_recipe(written(tmp_path, keys % files))
+    recipe = load_recipes(written(tmp_path, keys % files))[0]
     assert recipe.dataset.classnames == tmp_path / "names.json"
+    assert recipe.dataset.root == tmp_path / "data"
     assert recipe.dataset.template == str(tmp_path / "more" / "prompts.txt")
     assert recipe.roles == tmp_path / "x.json"
     assert recipe.out == Path("runs/x")
     settings = [setup.settings for setup in recipe.methods]
     assert settings[0] == {"descriptions": str(tmp_path / "of" / "classes")}
     words = "'a {}.'", "ground-truth", "templates"
-    recipe = load_recipe(written(tmp_path, keys % words), Path("all"))
+    recipe = load_recipes(written(tmp_path, keys % words), Path("all"))[0]
     assert (recipe.dataset.template, recipe.roles) == ("a {}.", Path("ground-truth"))
     assert [setup.settings for setup in recipe.methods] == [{"descriptions": "templates"}]
     assert recipe.out == Path("all/x")
@@ -300,7 +303,7 @@ def test_methods_declare_which_of_their_settings_name_files() -> None:
 
 @pytest.mark.parametrize("recipe", ["all", "alone", "uniform"])
 def test_recipes_of_all_methods(recipe: str) -> None:
-    experiment = load_recipe(RECIPES / "methods" / f"{recipe}.yaml")
+    experiment = load_recipes(RECIPES / "methods" / f"{recipe}.yaml")[0]
     able = [name for name, one in METHODS.items() if one.open_vocabulary]  # base-to-novel has other classes
     assert [setup.method for setup in experiment.methods] == able
     changed = {setup.method: setup.settings for setup in experiment.methods if setup.settings}

@@ -208,7 +208,9 @@ def test_a_run_whose_record_is_there_is_not_repeated(
 
 
 def test_names_of_files() -> None:
-    for data, method, start in (("cups", "mmrl++", "cups-mmrlpp"), ("c" * 250, "mmrl", "c" * 100 + "-mmrl")):
+    words = "photographs of " * 10  # a long name is cut after a word
+    names = {"cups": "cups", "c" * 250: "c" * 100, words: "-".join(["photographs-of"] * 6)}
+    for data, method, start in ((name, "mmrl++", f"{part}-mmrlpp") for name, part in names.items()):
         name = run_name(FewShot(), data, MethodSetup(method), 2, 16, "0123456789abcdef")
         assert name == f"{start}-16shot-seed2-01234567"
 

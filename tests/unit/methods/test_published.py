@@ -22,7 +22,7 @@ from dear.evaluation.protocols.base import Protocol
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.protocols.few_shot import FewShot
 from dear.evaluation.protocols.transfer import CrossDataset
-from dear.evaluation.recipe import load_recipe
+from dear.evaluation.recipe import load_recipes
 from dear.evaluation.resolve import MethodSetup, ResolvedSettings, resolve
 from dear.methods import registry
 from dear.methods.coop import CoOpSettings
@@ -77,7 +77,7 @@ def test_a_field_set_to_its_default_runs(name: str, tmp_path: Path) -> None:
     items = [{"method": name, "label": field, "settings": {field: defaults[field]}} for field in defaults]
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(yaml.safe_dump({"protocol": "few-shot", "out": "runs", "methods": items}))
-    by_recipe = {setup.label: setup.settings for setup in load_recipe(recipe).methods}
+    by_recipe = {setup.label: setup.settings for setup in load_recipes(recipe)[0].methods}
     app = App(default_command=with_method_settings(few_shot, [name]), default_parameter=OPTIONS)
     stated = {
         field: default for field, default in defaults.items() if default is not None

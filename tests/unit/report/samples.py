@@ -121,6 +121,14 @@ def neighbors() -> dict[str, Any]:
     return {"queries": [query], "precision": precision, "chance": chance}
 
 
+def material() -> dict[str, Any]:
+    """All that a report can show."""
+    runs = [*records(), retrieval(neighbors())]
+    for run in runs:
+        run["roles"] = run["roles"] and run["roles"] | {"table": role_table()}
+    return {"title": "A demo", "records": runs, "notes": ["A small world."]}
+
+
 def report_html(**content: Any) -> str:
     """The text of the report."""
     return report_page(**content).text

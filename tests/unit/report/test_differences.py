@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from dear.errors import UnknownNameError
-from dear.evaluation.predictions import save_predictions
-from dear.report.differences import holm, sign_test, t_test
+from dear.evaluation.predictions import predictions_file
+from dear.report.differences import holm, t_test
+from dear.report.intervals import mcnemar_test
 from dear.report.report_page import report_page
 from tests.unit.report.samples import predictions, record
 
@@ -21,8 +22,8 @@ def test_p_values() -> None:
     """Student's with two degrees of freedom is 1 - t / sqrt(t^2 + 2), here t = 2 sqrt 3."""
     assert t_test([1, 2, 3]) == pytest.approx(1 - (12 / 14) ** 0.5)
     assert t_test([0, 0, 0]) == 1
-    assert sign_test(8, 2) == pytest.approx(2 * (1 + 10 + 45) / 1024)
-    assert sign_test(0, 0) == 1
+    assert mcnemar_test(8, 2) == pytest.approx(2 * (1 + 10 + 45) / 1024)
+    assert mcnemar_test(0, 0) == 1
 
 
 def run_with_predictions(data: str, method: str, share: float, right: int, folder: Path) -> dict[str, Any]:
@@ -32,7 +33,7 @@ def run_with_predictions(data: str, method: str, share: float, right: int, folde
     made = record(data, method, share, share)
     made["predictions"] = folder / f"{data}-{method}.npz"
     by_class = [[label if image < right else 2 for image in range(10)] for label in range(2)]
-    save_predictions(made["predictions"], {"base": predictions(by_class)})
+    made["predictions"].write_bytes(predictions_file({"base": predictions(by_class)}))
     return made
 
 

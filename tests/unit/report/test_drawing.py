@@ -10,9 +10,15 @@ from matplotlib.patches import Rectangle
 
 from dear.evaluation.metrics import Bin
 from dear.report.drawing import INK, Drawing, concept_styles
-from dear.report.evaluation_plots import reliability_diagram
 from dear.report.grid import Cell, Grid, GridRow
-from dear.report.method_plots import few_shot_plot, fusion_map, gain_bars, mean_curves, training_curves
+from dear.report.plots import (
+    few_shot_plot,
+    fusion_map,
+    gain_bars,
+    mean_curves,
+    reliability_diagram,
+    training_curves,
+)
 from dear.report.protocols.base_to_novel import Results, gains
 from dear.report.report_page import role_table_of
 from dear.report.roles_page import head_role_map

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dear.errors import DataError
-from dear.evaluation.predictions import save_predictions
+from dear.evaluation.predictions import predictions_file
 from dear.evaluation.protocols import PROTOCOLS
 from dear.evaluation.records import is_record_name
 from dear.evaluation.resolve import MethodSetup, run_name
@@ -157,7 +157,7 @@ def test_no_control_character_of_a_record_reaches_a_text(tmp_path: Path) -> None
     for number, run in enumerate(runs):
         (tmp_path / f"{number}.json").write_text(json.dumps(run))
     made = predictions([[1, 0], [1]], classes=np.array(dataset["classes"]))
-    save_predictions(tmp_path / "1.npz", {"base": made})
+    (tmp_path / "1.npz").write_bytes(predictions_file({"base": made}))
     files = [path for path in write_folder_report(tmp_path).files if path.suffix != ".pdf"]
     texts = {path.name: path.read_text() for path in files}
     assert {"report.html", "report.md", "report.tex", "figure-gains.svg", "classes.csv"} <= {*texts}

@@ -2,11 +2,10 @@
 
 import re
 from html.parser import HTMLParser
-from typing import Any
 
 import pytest
 
-from tests.unit.report.samples import neighbors, record, records, report_html, retrieval, role_table
+from tests.unit.report.samples import material, neighbors, record, records, report_html, retrieval
 
 VOID = {"meta", "img", "br", "link", "input", "hr"}
 
@@ -43,14 +42,6 @@ class Page(HTMLParser):
 
     def all(self, tag: str) -> list[dict[str, str | None]]:
         return [attributes for name, attributes in self.tags if name == tag]
-
-
-def material() -> dict[str, Any]:
-    """All that a report can show."""
-    runs = [*records(), retrieval(neighbors())]
-    for run in runs:
-        run["roles"] = run["roles"] and run["roles"] | {"table": role_table()}
-    return {"title": "A demo", "records": runs, "notes": ["A small world."]}
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import pytest
 from dear.errors import DataError
 from dear.methods.registry import METHODS
 from dear.report.protocols import tables_of
-from dear.report.records import checked, data_set_title, distinct, distinct_by_key, readable
+from dear.report.records import checked, data_set_title, deviations_of, distinct, distinct_by_key, readable
 from dear.training.settings import TrainSettings
 from tests.unit.report.samples import record, records, report_html, role_table
 
@@ -178,9 +178,24 @@ def test_every_run_is_in_a_table() -> None:
     assert missing([*runs, run_of("base-to-novel", 3, "toys")]) == []
 
 
-def test_a_table_says_which_training_is_not_its_authors() -> None:
+def test_every_table_says_which_settings_are_not_the_authors() -> None:
+    changes = {"method": {}, "train": {"epochs": 5}}
     for name in ("base-to-novel", "few-shot", "cross-dataset"):
-        runs = [run_of(name, 0) | {"overrides": {"method": {}, "train": {"epochs": 5}}}, run_of(name, 1)]
-        notes = " ".join(tables_of(runs)[0].notes)
-        assert "Not trained as their authors train: promptsrc (epochs 5)." in notes
-        assert "Not trained" not in " ".join(tables_of([run_of(name, 1)])[0].notes)
+        runs = [run_of(name, 0) | {"overrides": changes}, run_of(name, 1)]
+        for grid in tables_of(runs):
+            (note,) = [note for note in grid.notes if note.startswith("Not with the settings")]
+            assert note == "Not with the settings of their authors: promptsrc (epochs 5)."
+        assert "Not with" not in " ".join(tables_of([run_of(name, 1)])[0].notes)
+
+
+def test_only_settings_that_differ_from_the_authors_are_deviations() -> None:
+    run = run_of("base-to-novel", 0)
+    authors = asdict(METHODS["promptsrc"].settings())
+    published = TrainSettings(**METHODS["promptsrc"].settings.training)
+    same = {"method": {"text_tokens": authors["text_tokens"]}, "train": {"epochs": published.epochs}}
+    assert deviations_of(run | {"overrides": same}) == {}
+    other = {"method": {"text_tokens": authors["text_tokens"] + 1}, "train": {"epochs": published.epochs + 1}}
+    both = {"text_tokens": authors["text_tokens"] + 1, "epochs": published.epochs + 1}
+    assert deviations_of(run | {"overrides": other}) == both
+    # The label of a variant tells its settings, but not its training.
+    assert deviations_of(run | {"overrides": other, "variant": "more tokens"}) == {"epochs": both["epochs"]}

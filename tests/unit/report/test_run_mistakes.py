@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from dear.errors import DataError
-from dear.evaluation.predictions import ImagePredictions, save_predictions
+from dear.evaluation.predictions import ImagePredictions, predictions_file
 from dear.report.folder import write_folder_report
 from dear.report.mistakes import classes_grid, find_mistakes, mistakes_section
 from dear.report.report_page import report_page
@@ -35,7 +35,7 @@ def run(tmp_path: Path) -> Write:
         path.write_text(json.dumps(of_run))
         if made is None:
             return of_run
-        save_predictions(path.with_suffix(".npz"), {"base": made})
+        path.with_suffix(".npz").write_bytes(predictions_file({"base": made}))
         return of_run | {"predictions": path.with_suffix(".npz")}
 
     return write

@@ -2,12 +2,15 @@
 
 import json
 import re
+import threading
+import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -15,6 +18,7 @@ from hypothesis import strategies as st
 from dear.adapters.predictor import Predictor
 from dear.backbone.clip import Clip
 from dear.serving.limits import Limits
+from dear.serving.server import listen, server_of
 from dear.serving.service import Service
 from tests.conftest import small_clip_of
 from tests.unit.serving.small import picture, png, small_predictor
@@ -158,6 +162,37 @@ def test_a_wrong_token_in_the_address_asks_for_the_right_one(serve: Serve) -> No
     assert [answer.status_code for answer in answers] == [401, 303]
 
 
+def test_behind_a_proxy_that_removes_a_prefix(predictor: Predictor) -> None:
+    """The proxy asks without the prefix, and the browser needs it: in the addresses of the documentation and
+    as the path of the cookie. The page itself has relative addresses alone.
+    """
+    app = create_app(Service(predictor, LIMITS), token="s3cret", page=True)
+    server, opened = server_of(app, "/clip"), listen("127.0.0.1", 0, None)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [opened]}, daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.05)
+    with httpx.Client(base_url=f"http://127.0.0.1:{opened.getsockname()[1]}", trust_env=False) as proxy:
+        assert proxy.get("/health").status_code == 200
+        assert [proxy.get(path).status_code for path in ("/", "/docs", "/api/info")] == [401, 401, 401]
+        entry = proxy.get("/?token=s3cret")
+        assert (entry.status_code, entry.headers["location"]) == (303, "./")
+        assert "Path=/clip/" in entry.headers["set-cookie"]
+        proxy.headers["authorization"] = "Bearer s3cret"
+        docs = proxy.get("/docs")
+        assert "'unsafe-inline'" in docs.headers["content-security-policy"]
+        files = re.findall(r"""(?:src|href|url)["']?[=:] ?["'](/[^"']+)""", docs.text)
+        assert len(files) >= 3
+        for file in files:
+            assert file.startswith("/clip/")
+            assert proxy.get(file.removeprefix("/clip")).status_code == 200
+        assert proxy.get("/openapi.json").json()["servers"] == [{"url": "/clip"}]
+        assert proxy.post("/api/predict", content=PNG).status_code == 200
+        assert not re.search(r"""(?:src|href)="/""", proxy.get("/").text)
+    server.should_exit = True
+    thread.join(30)
+
+
 @pytest.mark.parametrize(
     ("origin", "host", "status"),
     [
@@ -175,7 +210,7 @@ def test_a_wrong_token_in_the_address_asks_for_the_right_one(serve: Serve) -> No
     ],
 )
 def test_a_web_page_of_another_server_is_refused(serve: Serve, origin: str, host: str, status: int) -> None:
-    client = serve(origin="https://Told.example/")
+    client = serve(origin="https://told.example")
     headers = {"origin": origin, "host": host}
     assert client.post("/api/predict", content=PNG, headers=headers).status_code == status
     answer = client.get("/api/info", headers=headers)

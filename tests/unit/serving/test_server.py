@@ -7,7 +7,7 @@ import pytest
 from dear.cli.main import main
 from dear.errors import OutputError, SettingsError
 from dear.serving.limits import Limits
-from dear.serving.server import is_loopback, listen, server_of, trusted_hosts
+from dear.serving.server import PublicAddress, is_loopback, listen, server_of, trusted_hosts
 
 
 def test_a_free_port_of_this_machine(capsys: pytest.CaptureFixture[str]) -> None:
@@ -47,10 +47,13 @@ def test_the_names_that_it_answers_to() -> None:
     assert trusted_hosts("0.0.0.0", None) is None
     local = {"localhost", "127.0.0.1", "[::1]"}
     assert set(trusted_hosts("127.0.0.2", None) or ()) == local | {"127.0.0.2"}
-    assert set(trusted_hosts("localhost", "https://Clip.example:8443/") or ()) == local | {"clip.example"}
-    for wrong in ("clip.example", "ftp://clip.example", "https://clip.example/path", "https://", "null", ""):
+    public = PublicAddress.parse("https://Clip.example:8443/Our/clip/")
+    assert public == ("https://clip.example:8443", "clip.example", "/Our/clip")
+    assert PublicAddress.parse("http://clip.example/").prefix == ""
+    assert set(trusted_hosts("localhost", public) or ()) == local | {"clip.example"}
+    for wrong in ("clip.example", "ftp://clip.example", "https://clip.example/a?b", "https://", "null", ""):
         with pytest.raises(SettingsError):
-            trusted_hosts("localhost", wrong)
+            PublicAddress.parse(wrong)
 
 
 @pytest.mark.parametrize("wrong", [{"images": -1}, {"upload": 0}, {"batch": 0}, {"megapixels": math.inf}])

@@ -6,7 +6,7 @@ code of a file. transformers is not used: its loader imports code that the files
 
 import hashlib
 import json
-import shlex
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from dear.backbone import openclip as open_clip
 from dear.backbone.clip import Tokenizer
 from dear.backbone.loading import hub
 from dear.errors import DearError, WeightsError, first_line
-from dear.reading.files import ReadingError
+from dear.reading.files import ReadingError, expanded
 from dear.reading.plain import read_json
 from dear.reading.typed import shown, typed
 
@@ -131,9 +131,14 @@ def find_tokenizer(
             strip_sep_token=settings.get("strip_sep_token", False),
         )  # fmt: skip
     except DearError as error:
+        if folder is None and os.path.isdir(expanded(name)):  # of a model that names its tokenizer
+            raise WeightsError(
+                f"{name} has no {FILE}, and that of {shown(repository)} cannot be loaded: copy {FILE} and "
+                f"{SETTINGS} of that model into {name}."
+            ) from error
         remedy = (
-            f"It needs `hf download {shlex.quote(str(repository)[:200])}`. Without a network, copy {FILE} "
-            f"and {SETTINGS} beside the weights file, and give its path with --pretrained."
+            f"Without a network, copy {FILE} and {SETTINGS} beside the weights file, and give its path with "
+            "--pretrained."
         )
         if folder is not None:
             remedy = f"Copy {FILE} and {SETTINGS} of the model into that folder."

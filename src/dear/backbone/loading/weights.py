@@ -74,11 +74,14 @@ def download(name: str, pretrained: str, tag: dict[str, Any]) -> Path:
         address = f"{constants.ENDPOINT}/{repository}/resolve/main/{wanted}" if repository else tag.get("url")
         is_default = (name, pretrained) == REAL
         about = f" ({SIZE}, {LICENSE} license)" if is_default else ""
-        instead = "; without a hub, --model lite takes its weights from pip packages" if is_default else ""
+        instead = (
+            "; without a hub, the methods that need features alone, as dear+ can, run on --model lite, whose "
+            "weights come from pip packages"
+        )
         raise WeightsError(
             f"cannot download {name}/{pretrained} ({first_line(error.__cause__ or error)}). On another "
             f"machine download {address}{about}, name it {local}, and give its local path here in place of "
-            f"{pretrained}, as in --model {name} --pretrained {local}{instead}."
+            f"{pretrained}, as in --model {name} --pretrained {local}{instead if is_default else ''}."
         ) from error
 
 

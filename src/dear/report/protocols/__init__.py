@@ -3,14 +3,14 @@ All raise DataError for records that cannot be combined in one table.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from dear.evaluation.protocols import PROTOCOLS
 from dear.report.drawing import Drawing
 from dear.report.grid import Cell, Grid
-from dear.report.records import Record, grouped, protocol, readable
+from dear.report.records import Record, deviation_notes, grouped, protocol, readable
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -58,7 +58,9 @@ def summaries_of(records: Sequence[Record], reference: str | None = None) -> lis
     groups, summaries = grouped(records, protocol), list[Summary]()
     for name in sorted(groups, key=[*PROTOCOLS].index):
         module = import_module(f"{__name__}.{PROTOCOLS[name].__module__.rpartition('.')[2]}")
-        summaries.append(module.summarize(groups[name], reference))
+        summary, notes = module.summarize(groups[name], reference), deviation_notes(groups[name])
+        grids = [replace(grid, notes=(*grid.notes, *notes)) for grid in summary.grids]
+        summaries.append(replace(summary, grids=grids))
     return summaries
 
 

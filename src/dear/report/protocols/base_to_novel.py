@@ -13,7 +13,7 @@ from dear.report import published
 from dear.report.ablations import ablation_grids
 from dear.report.grid import INTERVAL, Cell, Grid, GridRow, marked, spread_over
 from dear.report.intervals import FEWEST, LEVEL, half_width
-from dear.report.method_plots import gain_bars
+from dear.report.plots import gain_bars
 from dear.report.protocols import Figure, Summary
 from dear.report.protocols.half_scores import (
     HALVES,
@@ -38,7 +38,6 @@ from dear.report.records import (
     method_label,
     runs_frame,
     settings_of,
-    training_notes,
 )
 
 if TYPE_CHECKING:
@@ -136,8 +135,7 @@ def results_grid(results: Results) -> Grid:
         f"Percent, {spread_over(results.frame.seed.nunique())}. HM is the harmonic mean of base and novel; "
         "the average has that of the averages. Best and second by data set."
     )
-    notes = (note, *training_notes(results.records))
-    return Grid(NAME, "Base-to-novel generalization", "Data set: method", TITLES, tuple(rows), notes)
+    return Grid(NAME, "Base-to-novel generalization", "Data set: method", TITLES, tuple(rows), (note,))
 
 
 def costs_of(records: Sequence[Record]) -> "DataFrame":

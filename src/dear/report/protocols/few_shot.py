@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from dear.errors import plural
 from dear.report.grid import Cell, Grid, GridRow, marked
-from dear.report.method_plots import few_shot_plot
+from dear.report.plots import few_shot_plot
 from dear.report.protocols import Figure, Summary
-from dear.report.records import AVERAGE, CHANCE, Record, checked, runs_frame, training_notes
+from dear.report.records import AVERAGE, CHANCE, Record, checked, runs_frame
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -54,8 +54,8 @@ def summarize(records: Sequence[Record], reference: str | None) -> Summary:
             rows.append(GridRow(f"{title}: {CHANCE}", tuple(Cell(chance[title]) for _ in shots)))
         rows += marked([GridRow(f"{title}: {m}", tuple(map(c.get, shots))) for m, c in methods.items()])
     columns = tuple(plural(n, "shot") for n in shots)
-    notes = ("Percent, all classes. 0 shots is zero-shot CLIP.", *training_notes(records))
-    grid = Grid(NAME, "Few-shot learning", "Data set: method", columns, tuple(rows), notes)
+    note = "Percent, all classes. 0 shots is zero-shot CLIP."
+    grid = Grid(NAME, "Few-shot learning", "Data set: method", columns, tuple(rows), (note,))
     caption = (
         "Accuracy in percent by images per class (dashed: zero-shot CLIP); bands are standard deviations "
         "over seeds."

@@ -16,7 +16,6 @@ from dear.report.records import (
     data_sets_of,
     protocol,
     runs_frame,
-    training_notes,
 )
 
 if TYPE_CHECKING:
@@ -71,7 +70,6 @@ def summarize(records: Sequence[Record], reference: str | None) -> Summary:
     printed = _published(kind, str(source["name"]), [*targets])
     notes = (
         f"Percent, {spread_over(frame.seed.nunique())}; the average excludes the source.",
-        *training_notes(records),
         *[f"Scores: {RULE[kind]}."] * bool(extra or printed),
         *(note for name, note in EXTRA.items() if name in extra),
         *([f"Published: {published.sources()[kind.replace('-', '_')]}."] if printed else ()),

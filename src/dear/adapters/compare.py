@@ -1,0 +1,395 @@
+"""Compare two classifiers on the same images: which is right more often, and where they differ."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import torch
+from pandas import DataFrame
+
+from dear.adapters.bundle import Bundle
+from dear.adapters.evaluation_page import load_view
+from dear.adapters.fit import fit
+from dear.adapters.predictor import Predictor
+from dear.adapters.scoring import find_classes, find_twins_of_training, predict_images, unseen
+from dear.backbone.names import warn_of_toy
+from dear.data.dataset import Dataset, Images
+from dear.data.fewshot import Subset, leave_subsets
+from dear.data.images.decode import as_image
+from dear.data.loading import load_dataset
+from dear.data.settings import DataSettings
+from dear.errors import DataError, SettingsError, list_names, plural, printable
+from dear.evaluation.metrics import calibration_error, log_loss
+from dear.evaluation.predictions import ImagePredictions, Predictions
+from dear.methods.registry import METHODS
+from dear.reading.files import expanded
+from dear.report.grid import csv_file
+from dear.report.intervals import LEVEL, gain_interval, mcnemar_test, share_interval
+from dear.report.mistakes import WORST, image_rows, percent, title_of
+from dear.report.render import check_folder, gallery_photo, render_page, write_page
+from dear.training.cache import Cache
+
+PAGE = "comparison.html"
+Right = Literal["second", "first", "neither"]
+MOST_SHOWN = 24
+"""Pictures of each kind on the page."""
+
+
+@dataclass(frozen=True)
+class ClassifierScores:
+    """How one of two classifiers does on the images of both, among the classes of both.
+
+    Attributes:
+        low, high: The interval of its accuracy, at 95%.
+        right_of_all: How many images are right among all of its own classes.
+    """
+
+    name: str
+    method: str
+    right: int
+    right_of_all: int
+    accuracy: float
+    low: float
+    high: float
+    log_loss: float
+    calibration_error: float
+
+
+@dataclass(frozen=True)
+class ClassDifference:
+    """How many images of a class are right with each classifier, and with one of them alone."""
+
+    name: str
+    images: int
+    first_right: int
+    second_right: int
+    only_first: int
+    only_second: int
+
+
+@dataclass(frozen=True)
+class ImageDifference:
+    """An image that two classifiers predict to be of different classes.
+
+    Attributes:
+        image: Its file, else "image" and its number from 1.
+        number: Its number among the test images of the data, from 0.
+        right: Which of the two predictions is right.
+    """
+
+    image: str
+    number: int
+    label: str
+    first: str
+    first_probability: float
+    second: str
+    second_probability: float
+    right: Right
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two classifiers on the same images, which neither was fitted on.
+
+    Attributes:
+        images: How many images are compared.
+        left_out: Images that are not, for one of the classifiers was fitted on them.
+        other_images: Images that are not, for their class is not one of both.
+        twins: Images among those compared that are near-duplicates of the data's training images.
+        classes: The classes that both have, the candidates of both.
+        other_classes: The classes that only the first has, and those that only the second has.
+        only_first, only_second: How many images are right with one of them alone.
+        difference, low, high: The accuracy of the second minus that of the first, and its paired interval at
+            95%.
+        p: The p-value of McNemar's exact test that both are right as often.
+        per_class: The classes that have images, the largest difference first.
+        differences: The images whose predictions differ: those that are right with the second alone, then
+            with the first alone, then with neither.
+    """
+
+    data: str
+    images: int
+    left_out: int
+    other_images: int
+    twins: int
+    classes: tuple[str, ...]
+    other_classes: tuple[tuple[str, ...], tuple[str, ...]]
+    first: ClassifierScores
+    second: ClassifierScores
+    only_first: int
+    only_second: int
+    difference: float
+    low: float
+    high: float
+    p: float
+    per_class: tuple[ClassDifference, ...]
+    differences: tuple[ImageDifference, ...]
+
+    @property
+    def verdict(self) -> str:
+        """What was measured, in lines: the difference first."""
+        first, second, level = self.first.name, self.second.name, f"{LEVEL:.0%}"
+        is_clear = self.p < 1 - LEVEL and not self.low <= 0 <= self.high
+        words = f"is {'better' if self.difference > 0 else 'worse'} than"
+        words = words if is_clear else "is neither clearly better nor clearly worse than"
+        interval = f"{100 * self.low:+.1f} to {100 * self.high:+.1f}"
+        alone = f"{plural(self.only_second, 'image')} right with {second} alone"
+        p_value = f"= {self.p:.3f}" if self.p >= 0.001 else "< 0.001"
+        lines = [
+            f"{second} {words} {first}: {100 * self.difference:+.1f} points ({level}: {interval}).",
+            f"{alone}, {self.only_first:,} with {first} alone (McNemar's exact test: p {p_value}).",
+        ]
+        for scores in (self.first, self.second):
+            interval = f"({level}: {scores.low:.1%} to {scores.high:.1%})"
+            lines.append(
+                f"{scores.name}: {scores.right} of {self.images} right, {scores.accuracy:.1%} {interval}."
+            )
+        return "\n".join(printable(line) for line in [*lines, *self.notes])
+
+    @property
+    def notes(self) -> list[str]:
+        """What does not count, and what the numbers hold for, in sentences."""
+        first, second = self.first, self.second
+        notes = []
+        if self.left_out:
+            images = plural(self.left_out, "image")
+            notes.append(f"Left out: {images} on which {first.name} or {second.name} was fitted.")
+        if self.twins:
+            notes.append(
+                f"{self.twins:,} of the images are near-duplicates of training images of the data, or of "
+                "their group: the split leaks."
+            )
+        if self.other_images or any(self.other_classes):
+            alone = [
+                f"{list_names(names, 5)} (only {scores.name})"
+                for scores, names in zip((first, second), self.other_classes, strict=True)
+                if names
+            ]
+            others = f" {plural(self.other_images, 'image')} of other classes left out."
+            notes.append(
+                f"Among the {plural(len(self.classes), 'class')} of both{'; not ' if alone else ''}"
+                f"{', '.join(alone)}.{others if self.other_images else ''} Among all of its own classes, "
+                f"{first.name} has {first.right_of_all} right, {second.name} {second.right_of_all}."
+            )
+        return notes
+
+
+def compare(
+    first: Predictor | Bundle | Path | str,
+    second: Predictor | Bundle | Path | str,
+    data: Any,
+    out: Path | str | None = None,
+    *,
+    dataset: DataSettings | None = None,
+    device: str = "auto",
+    pretrained: str | None = None,
+    **fit_options: Any,
+) -> Comparison:
+    """Compare two classifiers on the test images of a data set, or on all images of one without a split: on
+    those that neither was fitted on, among the classes that both have.
+
+    Args:
+        first, second: A predictor, a bundle, its folder or OWNER/NAME on the hub; or the name of a method,
+            which is then fitted to ``data``, so that two methods are compared on the same split.
+        data: A data set, or what `load_dataset` takes.
+        out: Folder of the page comparison.html and its tables; None writes none.
+        dataset: How the data is read.
+        device, pretrained: Where to compute, and where the backbone's weights are if they have moved.
+        fit_options: Of `dear.fit`, for the methods that are fitted: model, roles, shots, seed.
+
+    Raises DataError where no image of common classes is left, SettingsError for ``fit_options`` without a
+    method to fit, and as `dear.fit` and `dear.Predictor`.
+    """
+    if out is not None:
+        check_folder(expanded(out))
+    if fit_options and not any(map(_is_method, (first, second))):
+        raise SettingsError(
+            f"{next(iter(fit_options))} is for methods that are fitted: a bundle has its own."
+        )
+    predictors, names = list[Predictor](), list[str]()
+    for source in (first, second):
+        names.append(_name(source))
+        predictors.append(
+            _predictor(source, data, predictors, dataset, device, pretrained=pretrained, **fit_options)
+        )
+    if names[0] == names[1]:
+        names = [f"{names[0]} (first)", f"{names[1]} (second)"]
+    settings = (dataset or DataSettings()).with_test_share(1.0).skip_broken()
+    loaded = data if isinstance(data, Dataset) else load_dataset(data, settings)
+    comparison, images = compare_predictors(predictors, loaded, names)
+    if out is not None:
+        write_comparison(expanded(out), comparison, images, predictors[0])
+    return comparison
+
+
+def _is_method(source: object) -> bool:
+    return isinstance(source, str) and source in METHODS and not expanded(source).exists()
+
+
+def _name(source: Predictor | Bundle | Path | str) -> str:
+    """What a classifier is called: as its folder, as on the hub, or as its method."""
+    bundle = source.bundle if isinstance(source, Predictor) else source
+    if isinstance(bundle, Bundle):
+        return Path(bundle.source).name or bundle.method
+    return expanded(bundle).resolve().name if expanded(bundle).exists() else str(bundle)
+
+
+def _predictor(
+    source: Predictor | Bundle | Path | str,
+    data: Any,
+    others: Sequence[Predictor],
+    dataset: DataSettings | None,
+    device: str,
+    *,
+    pretrained: str | None,
+    **fit_options: Any,
+) -> Predictor:
+    """The predictor of a classifier, with the backbone of one of the others if it has the same."""
+    if isinstance(source, Predictor):
+        return source
+    if _is_method(source):
+        options: dict[str, Any] = {"dataset": dataset, "device": device, "pretrained": pretrained}
+        source = fit(data, method=str(source), review=False, verbose=False, **options, **fit_options)
+    bundle = source if isinstance(source, Bundle) else Bundle.from_pretrained(source)
+    clip = next((other.clip for other in others if other.clip.identity == bundle.weights), None)
+    return Predictor(bundle, device, clip=clip, pretrained=pretrained)
+
+
+@torch.no_grad()
+def compare_predictors(
+    predictors: Sequence[Predictor], dataset: Dataset, names: Sequence[str]
+) -> tuple[Comparison, Images]:
+    """The comparison of two classifiers, of these names, on the test images of a data set, and the images."""
+    first, second = predictors
+    bundles = first.bundle, second.bundle
+    for bundle in bundles:
+        warn_of_toy(bundle.model, world=dataset.world)
+    dataset.require_single_labels()
+    dataset, left_out = unseen(dataset, "test", b"".join(bundle.image_hashes for bundle in bundles))
+    pairs = _common_classes(*bundles)
+    named = dataset.classnames, dataset.keys
+    numbers = [find_classes(bundle.classes, bundle.keys, *named) for bundle in bundles]
+    number_of = {pair: number for number, pair in enumerate(pairs)}
+    labels = torch.tensor([number_of.get(pair, -1) for pair in zip(*numbers, strict=True)])
+    labels = labels[dataset.test.labels.cpu()]
+    is_common = labels >= 0
+    if not is_common.any():
+        raise DataError(
+            f"{dataset.name} has no test image of a class that both have: {names[0]} knows "
+            f"{list_names(first.classes, 5)}, {names[1]} {list_names(second.classes, 5)}."
+        )
+    images, labels = Subset(dataset.test, is_common.nonzero().flatten()), labels[is_common]
+    cache, common = Cache(readouts={}), tuple(first.classes[number] for number, _ in pairs)
+    runs, right_of_all, others = list[Predictions](), list[int](), list[tuple[str, ...]]()
+    for predictor, columns in zip(predictors, torch.tensor(pairs).T, strict=True):
+        among_all = predict_images(predictor, images, columns[labels], cache=cache)
+        logits, decoupled = among_all.logits[:, columns], among_all.decoupled[:, columns]
+        runs.append(replace(among_all, classes=common, labels=labels, logits=logits, decoupled=decoupled))
+        right_of_all.append(int(among_all.correct.sum()))
+        others.append(tuple(name for at, name in enumerate(predictor.classes) if at not in columns.tolist()))
+    comparison = compare_predictions(
+        runs,
+        images,
+        names,
+        methods=[f"{bundle.method} on {bundle.weights}" for bundle in bundles],
+        right_of_all=right_of_all,
+        data=dataset.title,
+        left_out=left_out,
+        other_images=int((~is_common).sum()),
+        twins=int(find_twins_of_training(dataset, images).sum()),
+        other_classes=tuple(others),
+    )
+    return comparison, images
+
+
+def _common_classes(first: Bundle, second: Bundle) -> list[tuple[int, int]]:
+    """The numbers of the classes that both bundles have: in the first, and in the second."""
+    in_second = find_classes(
+        second.classes, second.keys or second.classes, first.classes, first.keys or first.classes
+    )
+    pairs = {other: number for number, other in reversed([*enumerate(in_second)]) if other is not None}
+    return sorted((number, other) for other, number in pairs.items())
+
+
+def compare_predictions(
+    runs: Sequence[Predictions],
+    images: Images,
+    names: Sequence[str],
+    *,
+    methods: Sequence[str],
+    right_of_all: Sequence[int],
+    **facts: Any,
+) -> Comparison:
+    """The comparison of the predictions of two classifiers for the same images, among the same classes."""
+    count, name_of, order = len(images), runs[0].classes, get_args(Right)
+    first, second = (image_rows(ImagePredictions.of(run, images)) for run in runs)
+    right, other_right = first.prediction == first.label, second.prediction == second.label
+    alone = {"only_first": right & ~other_right, "only_second": other_right & ~right}
+    counts = DataFrame({"images": 1, "first": right, "second": other_right, **alone})
+    by_class, totals = counts.groupby(first.label).sum(), counts.sum()
+    per_class = [ClassDifference(name_of[label], *map(int, row)) for label, *row in by_class.itertuples()]
+    differ = first.prediction != second.prediction
+    differences = [
+        ImageDifference(
+            *(title_of(row), row.image, name_of[row.label]),
+            *(name_of[row.prediction], row.confidence, name_of[other.prediction], other.confidence),
+            order[[other.prediction, row.prediction, row.label].index(row.label)],
+        )
+        for row, other in zip(first[differ].itertuples(), second[differ].itertuples(), strict=True)
+    ]
+    scores = [
+        ClassifierScores(
+            *(name, method, right, of_all, right / count, *share_interval(right, count)),
+            *(log_loss(run), calibration_error(run)),
+        )
+        for name, method, right, of_all, run in zip(
+            names, methods, map(int, (totals["first"], totals["second"])), right_of_all, runs, strict=True
+        )
+    ]
+    lost, gained = int(totals.only_first), int(totals.only_second)
+    low, high = gain_interval(gained, lost, count)
+    differences.sort(key=lambda d: (order.index(d.right), -max(d.first_probability, d.second_probability)))
+    return Comparison(
+        images=count,
+        classes=name_of,
+        first=scores[0],
+        second=scores[1],
+        only_first=lost,
+        only_second=gained,
+        difference=(gained - lost) / count,
+        low=low,
+        high=high,
+        p=mcnemar_test(gained, lost),
+        per_class=tuple(sorted(per_class, key=lambda c: (-abs(c.only_second - c.only_first), c.name))),
+        differences=tuple(differences),
+        **facts,
+    )
+
+
+def write_comparison(folder: Path, comparison: Comparison, images: Images, predictor: Predictor) -> None:
+    """Write comparison.html, with its tables as CSV, into a folder; the predictor reads the pictures."""
+    whole, _ = leave_subsets(images)
+
+    def show(image: ImageDifference) -> dict[str, Any]:
+        captions = {
+            "class": image.label,
+            comparison.first.name: f"{image.first} {percent(image.first_probability)}",
+            comparison.second.name: f"{image.second} {percent(image.second_probability)}",
+        }
+        picture = as_image(load_view(predictor, whole, image.number))
+        return gallery_photo(picture, title=image.image, alt=image.label, captions=captions)
+
+    every = comparison.differences
+    kinds = {right: [image for image in every if image.right == right] for right in get_args(Right)}
+    galleries = {right: [show(image) for image in of_kind[:MOST_SHOWN]] for right, of_kind in kinds.items()}
+    text = render_page(
+        "comparison.html.j2", comparison=comparison, kinds=kinds, galleries=galleries, most=WORST
+    )
+    columns = [column.name for column in fields(ImageDifference)]
+    tables = {
+        "scores.csv": DataFrame([vars(comparison.first), vars(comparison.second)]),
+        "classes.csv": DataFrame([vars(row) for row in comparison.per_class]),
+        "differences.csv": DataFrame([vars(image) for image in comparison.differences], columns=columns),
+    }
+    write_page(folder, PAGE, text, {name: csv_file(table) for name, table in tables.items()}, ())
