@@ -6,6 +6,7 @@ from .adapters.classifier import DearClassifier as DearClassifier
 from .adapters.compare import compare as compare
 from .adapters.fit import fit as fit
 from .adapters.predictor import Predictor as Predictor
+from .adapters.review import apply_labels as apply_labels
 from .adapters.review import find_label_issues as find_label_issues
 from .adapters.saved_run import SavedRun as SavedRun
 from .adapters.saved_run import load_run as load_run

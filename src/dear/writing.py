@@ -1,21 +1,27 @@
 """Files and folders, written whole or not at all."""
 
+import csv
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from hashlib import sha256
+from io import TextIOWrapper
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO
 from uuid import uuid4
 
-from dear.errors import OutputError
+from dear.errors import OutputError, printable
 
 UNFINISHED = "unfinished"
 """The folder of checkpoints inside the output folder of a command."""
 PART = ".dear.part"
 """The end of the name of what is being written: a killed process leaves it, and no one else makes it."""
+FORMULA = re.compile(r"(^|[;\t\n])(?=\s*[=+\-@\uff1d\uff0b\uff0d\uff20])|^(?=\t)")
+"""Where a cell begins that a spreadsheet takes for a formula; it takes full-width signs too."""
 
 
 @contextmanager
@@ -74,6 +80,32 @@ def output_file(path: Path, what: str = "", advice: str = "with --out") -> Itera
     except OSError as error:
         title = f"{what} {path}".strip()
         raise OutputError(f"cannot write {title}: {error}. Choose another place {advice}.") from error
+
+
+@contextmanager
+def locked(path: Path, cache: Path, seconds: float = 0) -> Iterator[None]:
+    """Context in which no other process of this machine, with the same cache folder, has ``path``. Raises
+    OutputError if another one keeps it for these seconds.
+    """
+    from filelock import FileLock, Timeout
+
+    name = sha256(os.fsencode(os.path.realpath(path))).hexdigest()[:16]
+    lock = FileLock(cache / "locks" / f"{name}.lock", timeout=seconds)
+    try:
+        Path(lock.lock_file).parent.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    except Timeout as error:
+        raise OutputError(
+            f"another process is writing {path}: wait until it is done, or choose another place with --out."
+        ) from error
+    except OSError as error:
+        raise OutputError(
+            f"cannot lock {lock.lock_file}: {error}. Set DEAR_CACHE to another folder."
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
@@ -140,3 +172,31 @@ def foreign_files(folder: Path) -> list[str]:
 def _part_of_folder(parent: Path, name: str) -> Path:
     """Where the files of a folder are written first."""
     return parent / f".{name}{PART}"
+
+
+def csv_text(text: str) -> str:
+    """Text that no spreadsheet takes for a formula: prefixed with an apostrophe if it looks like one, also
+    after a semicolon, which separates cells in some languages. Control characters are escaped.
+    """
+    return FORMULA.sub(lambda start: f"{start[0]}'", printable(text, lines=True))
+
+
+@contextmanager
+def csv_rows(file: IO[bytes]) -> Iterator[Any]:
+    """A writer of CSV rows. Names of files keep their bytes; a mark at the start says that it is UTF-8."""
+    text = TextIOWrapper(file, "utf-8-sig", "surrogateescape", newline="")
+    yield csv.writer(text, lineterminator="\n")
+    text.detach()
+
+
+def csv_path(image: str, table: Path) -> str:
+    """The file of an image as a table names it: from the table's folder on if it is below that, else whole.
+    A name that is no file stays.
+    """
+    folder, path = os.path.dirname(os.path.abspath(table)), Path(os.path.abspath(image))
+    if image and path.is_relative_to(folder):
+        image = path.relative_to(folder).as_posix()
+    elif path.is_file():
+        image = path.as_posix()
+    # An apostrophe, which keeps spreadsheets from taking it for a formula, would be part of the path.
+    return csv_text(image if csv_text(image) == image else f"./{image}")

@@ -194,10 +194,13 @@ def test_a_fit_skips_broken_images_and_takes_corrections(photos: Path, tmp_path:
     broken.write_bytes(broken.read_bytes()[:200])
     name = next(path.name for path in (folder / "test").iterdir() if path.name != wrong.parent.name)
     table.write_text(f"file,class,probability,predicted,checked\n{wrong},{name},0.5,{wrong.parent.name},\n")
-    words = ["fit", str(folder), str(table), "--model", "tiny", "--method", "zero-shot"]
+    told = run(["labels", "apply", str(table), str(folder)])[0]
+    assert "1 label in" in told
+    assert "1 of 1 row used: 1 label changed" in told
+    words = ["fit", str(folder), "--model", "tiny", "--method", "zero-shot"]
     assert main([*words, "--out", str(tmp_path / "bundle"), "--json"]) == 0
     config = json.loads((tmp_path / "bundle/config.json").read_text())
-    assert config["scores"]["images"] == 4  # of six: the one that was corrected is trained on
+    assert config["scores"]["images"] == 5  # all but the broken one: a correction changes no side
     assert broken.name in run([*words, "--dataset.broken", "stop", "--out", str(tmp_path / "other")], 2)[1]
 
 

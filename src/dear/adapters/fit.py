@@ -28,8 +28,7 @@ from dear.adapters.prepare import (
     resolve_roles,
     resolve_run,
 )
-from dear.adapters.results import refuse_to_overwrite_labels
-from dear.adapters.review import review_images, write_review
+from dear.adapters.review import require_applied, review_images, write_review
 from dear.adapters.scoring import calibrate_bundle, calibrate_by_left_out, evaluate_images, measure_left_out
 from dear.backbone.clip import Clip
 from dear.backbone.loading.load import find_weights
@@ -40,6 +39,7 @@ from dear.curation.unlabeled import add_unlabeled, read_unlabeled, require_taken
 from dear.data.dataset import Dataset
 from dear.data.loading import held_notes, is_several, of_world
 from dear.data.settings import DataSettings
+from dear.data.sources.corrections import answered_contents
 from dear.data.sources.listing import with_spaces
 from dear.errors import DearError, SettingsError, plural, warn
 from dear.evaluation.environment import environment
@@ -129,7 +129,7 @@ def fit(
     if folder is not None:
         check_writable(folder, overwrite=overwrite)
         if review:
-            refuse_to_overwrite_labels(folder / REVIEW_CSV)
+            require_applied(folder / REVIEW_CSV, data)
     model, pretrained = default_backbone(model, pretrained, continue_from)
     present = None if continue_from is None else read_config(expanded(continue_from))["method"]
     method, train = method or AUTO, check_training(train or {})
@@ -180,7 +180,7 @@ def fit(
                 known = fit_outlier_model(features, labels, len(bundle.classes), left_out.folds())
                 bundle = replace(bundle, known=known)
             if review:
-                reviewed = review_images(left_out, scores)
+                reviewed = review_images(left_out, scores, answered_contents(data))
         except DearError as error:  # of a method in place of the fitted one, or because there are no images
             warn(f"training images cannot be left out: {error}")
         bundle, test = measure(bundle, clip, images.dataset, report, session.cache)

@@ -27,6 +27,7 @@ from dear.curation.twins import choose_all, margins
 from dear.data.images.photos import hashes_of, in_parallel, is_image, picture_of, require_unit, split_hashes
 from dear.data.images.transforms import ahead, eval_view, to_unit
 from dear.data.settings import DataSettings
+from dear.data.sources.corrections import answered_contents
 from dear.data.sources.objects import each_image
 from dear.errors import BundleError, DataError, SettingsError, plural, warn
 from dear.methods.base import Method
@@ -248,16 +249,15 @@ class Predictor:
     @torch.no_grad()
     def suggest(self, images: Any, count: int = 50) -> list[Suggestion]:
         """The images to label next: those that it is least sure of, no two alike, then as many that look like
-        no class, by groups (`choose_all`); none of the fit, none unreadable. Raises DataError without any.
+        no class, by groups (`choose_all`); none labeled, none unreadable. Raises DataError without any.
         """
         if count < 1:
             raise SettingsError(f"count is {count}: it must be at least 1.")
-        known, unreadable = split_hashes(self.bundle.image_hashes), list[str]()
-        names, features, logits = list[str](), list[Tensor](), list[Tensor]()
+        known = split_hashes(self.bundle.image_hashes) | answered_contents(images)
+        names, unreadable, features, logits = list[str](), list[str](), list[Tensor](), list[Tensor]()
 
         def read(numbered: tuple[int, Picture]) -> tuple[str, Tensor | Unreadable | None]:
-            """As `_read`, with its index in place of a file; None for an image that was in the fit."""
-            file, pixels = self._read(numbered[1])
+            file, pixels = self._read(numbered[1])  # None in place of one that has a label
             is_known = bool(known) and isinstance(pixels, Tensor) and known & hashes_of(numbered[1])
             return file or str(numbered[0]), None if is_known else pixels
 

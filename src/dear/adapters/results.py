@@ -2,21 +2,16 @@
 Light to import, so that commands can show them without loading torch.
 """
 
-import csv
 import json
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from io import TextIOWrapper
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import Any, Literal
 
-from dear.data.sources.table import CHECKED, LABELS, NONE, PREDICTED, SUGGESTED, holds_labels
+from dear.data.sources.table import CHECKED, LABELS, NONE, PREDICTED, SUGGESTED, holds_answers
 from dear.errors import DataError, OutputError, SettingsError, list_names
 from dear.reading.files import expanded
-from dear.report.grid import csv_text
-from dear.writing import UNFINISHED, output_file
+from dear.writing import UNFINISHED, csv_path, csv_rows, csv_text, output_file
 
 SUFFIXES = (".csv", ".jsonl")
 RANKED = ("class", "probability")
@@ -90,8 +85,8 @@ def write_predictions(out: Path | str, results: Iterable[Prediction | Unreadable
 
     A .csv has one row per image: file, class and probability (a fraction) of the best class, then class_2,
     probability_2 and so on, none_of_these (yes, or empty), predicted (the best class again) and checked
-    (empty); files below its folder are named from there. `load_dataset` reads the rows whose class was
-    changed since, or whose cell checked was filled in, as labeled images. A .jsonl has one object per image,
+    (empty); files below its folder are named from there. `apply_labels` takes the rows whose class was
+    changed since, or whose cell checked was filled in. A .jsonl has one object per image,
     with the evidence. Unreadable images are left out. Raises SettingsError for another suffix, DataError if
     no image can be read, OutputError.
     """
@@ -117,14 +112,6 @@ def write_predictions(out: Path | str, results: Iterable[Prediction | Unreadable
             reason = f": {unreadable[0].reason}" if unreadable else "."
             raise DataError(f"none of {len(unreadable)} images can be read{reason}")
     return PredictionsFile(out, images, unreadable)
-
-
-@contextmanager
-def csv_rows(file: IO[bytes]) -> Iterator[Any]:
-    """A writer of CSV rows. Names of files keep their bytes; a mark at the start says that it is UTF-8."""
-    text = TextIOWrapper(file, "utf-8-sig", "surrogateescape", newline="")
-    yield csv.writer(text, lineterminator="\n")
-    text.detach()
 
 
 def keep_results(
@@ -162,7 +149,7 @@ def _read_result(result: dict[str, Any]) -> Prediction | Unreadable:
 
 def write_suggestions(out: Path | str, suggestions: Iterable[Suggestion]) -> Path:
     """Write images to label as a CSV with a row for each: file, label (empty, to be filled in), suggested,
-    margin, none_of_these and new_class (the number of a group of these). `load_dataset` reads the rows that
+    margin, none_of_these and new_class (the number of a group of these). `apply_labels` takes the rows that
     have a label. Raises SettingsError for another suffix, OutputError.
     """
     out = expanded(out)
@@ -177,33 +164,15 @@ def write_suggestions(out: Path | str, suggestions: Iterable[Suggestion]) -> Pat
 
 
 def check_table(out: Path, suffixes: Sequence[str] = SUFFIXES) -> None:
-    """Raise SettingsError for a file of another suffix, OutputError for a folder and as
-    `refuse_to_overwrite_labels`.
+    """Raise SettingsError for a file of another suffix, OutputError for a folder, and for a table in which
+    somebody has corrected, confirmed or filled in labels, which would be lost.
     """
     if out.suffix.lower() not in suffixes:
         raise SettingsError(f"--out {out}: give a file ending in {list_names(suffixes)}.")
     if out.is_dir():
         raise OutputError(f"--out {out} is a folder: give the name of a file in it.")
-    refuse_to_overwrite_labels(out)
-
-
-def refuse_to_overwrite_labels(table: Path) -> None:
-    """Raise OutputError for a table in which somebody has corrected or checked labels: they would be lost."""
-    if holds_labels(table):
-        raise OutputError(f"{table} has labels that were corrected or checked: give another --out.")
-
-
-def csv_path(image: str, table: Path) -> str:
-    """The file of an image as a table names it: from the table's folder on if it is below that, else whole.
-    A name that is no file stays.
-    """
-    folder, path = os.path.dirname(os.path.abspath(table)), Path(os.path.abspath(image))
-    if image and path.is_relative_to(folder):
-        image = path.relative_to(folder).as_posix()
-    elif path.is_file():
-        image = path.as_posix()
-    # An apostrophe, which keeps spreadsheets from taking it for a formula, would be part of the path.
-    return csv_text(image if csv_text(image) == image else f"./{image}")
+    if holds_answers(out):
+        raise OutputError(f"{out} has labels that were corrected or checked: give another --out.")
 
 
 ExportForm = Literal["onnx", "torch-export"]

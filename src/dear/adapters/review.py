@@ -4,7 +4,7 @@ the known classes look like.
 
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from io import BytesIO
@@ -19,25 +19,34 @@ from torch import Tensor
 from dear.adapters.choose import choose_method
 from dear.adapters.leftout import LeftOut, LeftOutScores
 from dear.adapters.prepare import prepare_data, read_data, resolve_backbone, resolve_roles, resolve_run
-from dear.adapters.results import csv_path, csv_rows, refuse_to_overwrite_labels
 from dear.curation.issues import REVIEW_CSV, REVIEW_PAGE, Issue, describe_issues
 from dear.curation.twins import find_twins
 from dear.curation.wrong_labels import LabelScores, score_labels
 from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import leave_subsets
 from dear.data.images.decode import as_image
-from dear.data.images.photos import HeldImages, PhotoImages
-from dear.data.loading import held_notes
+from dear.data.images.photos import HeldImages, PhotoImages, file_hash, image_hashes
+from dear.data.loading import held_notes, name_listings, read_source
 from dear.data.settings import DataSettings
-from dear.data.sources.table import CHECKED, PREDICTED
-from dear.errors import without_surrogates
+from dear.data.sources.corrections import (
+    REMOVE,
+    Correction,
+    answered_contents,
+    corrections_file,
+    key_of,
+    merge_corrections,
+    read_corrections,
+)
+from dear.data.sources.listing import WHOLE
+from dear.data.sources.table import CHECKED, PREDICTED, read_answers
+from dear.errors import DataError, OutputError, list_names, without_surrogates
 from dear.evaluation.resolve import MethodSetup
 from dear.evaluation.session import Session
 from dear.methods.registry import AUTO, FIT_METHOD, check_towers, known_method, method_class
 from dear.progress import Progress, Steps
-from dear.reading.files import expanded
-from dear.report.grid import csv_text
+from dear.reading.files import CORRECTIONS, expanded
 from dear.report.render import THUMBNAIL, data_url, render_page, write_page
+from dear.writing import csv_path, csv_rows, csv_text
 
 MAX_CARDS = 200  # on the page
 
@@ -52,6 +61,7 @@ class Review:
         judged: Which of them could be left out, as indices.
         scores: What is said of the labels of these.
         features: The unit image features of all images, of the frozen backbone.
+        answered: The hashes of files of which somebody said what they show: they are not named again.
     """
 
     dataset: Dataset
@@ -60,6 +70,7 @@ class Review:
     judged: Int[Tensor, "judged"]
     scores: LabelScores
     features: Float[Tensor, "item embed"]
+    answered: frozenset[bytes] = frozenset()
 
     def wrong_labels(self) -> list[Issue]:
         """The labels that look wrong, the surest first."""
@@ -86,23 +97,40 @@ class Review:
             return part.load(torch.tensor([index]))[0]
 
         names, issues = self.dataset.classnames, []
+        answered = _are_answered(parts, self.answered)
         for pair in find_twins(features, groups, load):
+            if any(answered[item] for item in pair):
+                continue
             first, second = (name_image(*where[item]) for item in pair)
             label, other = (names[int(groups[item]) % classes] for item in pair)
             issues.append(Issue(first, label, other, other=second))
         return issues
 
 
-def review_images(left_out: LeftOut, scores: LeftOutScores | None) -> Review:
+def _are_answered(parts: Sequence[Images], answered: Set[bytes]) -> list[bool]:
+    """Whether somebody said what each image of some parts shows."""
+    if not answered:
+        return [False] * sum(map(len, parts))
+    return [digest in answered for part in parts for digest in image_hashes(part)]
+
+
+def review_images(
+    left_out: LeftOut, scores: LeftOutScores | None, answered: Set[bytes] = frozenset()
+) -> Review:
     """Judge each picture that is trained on by scores of it left out, by default those of `FIT_METHOD`. A
-    class by name alone is not suggested: its scores are of another kind, with nothing to be measured by.
+    class by name alone is not suggested: its scores are of another kind, with nothing to be measured by. The
+    label of a file with an ``answered`` hash is right.
     """
     scores = scores or left_out.scores(left_out.build(FIT_METHOD))
     with_images = left_out.labels.unique()
     labels = score_labels(scores.scores[:, with_images], torch.searchsorted(with_images, scores.labels))
-    labels = replace(labels, suggested=with_images[labels.suggested])
-    features = left_out.frozen_features()
-    return Review(left_out.dataset, scores.method, left_out.pictures, scores.judged, labels, features)
+    is_right = torch.tensor(_are_answered([left_out.pictures], answered))[scores.judged.cpu()]
+    probability = labels.probability.masked_fill(is_right.to(labels.probability.device), 0)
+    labels = replace(labels, suggested=with_images[labels.suggested], probability=probability)
+    images, features = left_out.pictures, left_out.frozen_features()
+    return Review(
+        left_out.dataset, scores.method, images, scores.judged, labels, features, frozenset(answered)
+    )
 
 
 def name_image(images: Images, index: int) -> str:
@@ -123,10 +151,7 @@ def write_review(
     test: Images | None = None,
     classnames: Path | None = None,
 ) -> None:
-    """Write review.html and review.csv into a folder; ``test`` are images that a fit did not judge. A row of
-    the table whose label is corrected, or whose cell checked is filled in, is a label for `dear fit`; the
-    others are left out of it.
-    """
+    """Write review.html and review.csv into a folder; ``test`` are images that a fit did not judge."""
     parts = (review.images,) if test is None else (test, review.images)
     pictures = {name_image(part, item): (part, item) for part in parts for item in range(len(part))}
 
@@ -138,15 +163,19 @@ def write_review(
         names = {"label": issue.label, "suggested": issue.suggested + sure}
         return {"urls": urls, "title": without_surrogates(title), "words": words, **names}
 
-    visible, source = issues[:MAX_CARDS], shlex.quote(data) if isinstance(data, str) else "DATA"
+    visible, source = issues[:MAX_CARDS], shlex.quote(str(data)) if isinstance(data, str | Path) else "DATA"
     table = shlex.quote(str(folder / REVIEW_CSV))
     naming = f" --dataset.classnames {shlex.quote(str(classnames))}" if classnames else ""
+    commands = [
+        f"dear labels apply {table} {source}{naming}",
+        f"dear fit {source} --model {shlex.quote(model)}{naming} --out NEW",
+    ]
     page = render_page(
         "review.html.j2",
         data=review.dataset.title,
         verdict=describe_issues(issues, len(review.judged), of_fit=test is not None)[0],
         subject=review.method,
-        command=f"dear fit {source} {table} --model {shlex.quote(model)}{naming} --out NEW",
+        commands=commands,
         sections={
             "Labels that look wrong": [card(issue) for issue in visible if not issue.other],
             "Pictures that are there twice": [card(issue) for issue in visible if issue.other],
@@ -201,7 +230,7 @@ def review_data(
     review.csv into ``out`` if that is not None. The arguments are those of `dear.fit`. Raises as `dear.fit`.
     """
     if out is not None:
-        refuse_to_overwrite_labels(expanded(out) / REVIEW_CSV)
+        require_applied(expanded(out) / REVIEW_CSV, data)
     settings = (dataset or DataSettings()).with_test_share(0.0)
     setup = MethodSetup(FIT_METHOD if method == AUTO else known_method(method))
     with ExitStack() as stack:
@@ -219,7 +248,8 @@ def review_data(
             method = choose_method(session, run, progress=report).method
         left_out = LeftOut(session, run)
         judge = method if method_class(method).cheap else FIT_METHOD
-        review = review_images(left_out, left_out.scores(left_out.build(judge)))
+        scores = left_out.scores(left_out.build(judge))
+        review = review_images(left_out, scores, answered_contents(data))
         issues = (*review.wrong_labels(), *review.twins())
     if out is not None:
         write_review(expanded(out), review, issues, data, name.model, classnames=settings.classnames)
@@ -248,3 +278,92 @@ def find_label_issues(data: Any, **options: Any) -> DataFrame:
             "predicted_label": [names[label] for label in best.tolist()],
         }
     )
+
+
+@dataclass(frozen=True)
+class AppliedLabels:
+    """What became of the answers in a reviewed table.
+
+    Attributes:
+        table: The corrections, which now have them.
+        answers, unanswered: Rows that somebody answered, and others.
+        elsewhere: Files of answers that are gone or not in the data.
+        notes: What the corrections do to the data, as every command says it.
+    """
+
+    table: Path
+    answers: int
+    unanswered: int
+    elsewhere: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def apply_labels(
+    reviewed: Path | str, data: Path | str, *, dataset: DataSettings | None = None
+) -> AppliedLabels:
+    """Put the answers of a reviewed table (of a fit, a review, predictions or suggestions; or columns path
+    and label) into the corrections of a data set, which `load_dataset` and all commands read by themselves.
+
+    An answer is a class by its name or folder, "keep", or "none" for an image of no class ("none of these"
+    and "remove" too). ``dataset`` is how the data is read, as its names of classes. Raises DataError naming
+    the line, also for two answers for one picture; then nothing is written.
+    """
+    settings, reviewed, table = dataset or DataSettings(), expanded(reviewed), corrections_file(data)
+    if table is None:
+        raise DataError(f"{data} is neither a folder nor a file: corrections lie beside images of your own.")
+    listing = name_listings([read_source(str(data), settings)], settings)
+    answers, unanswered = read_answers(reviewed, table.parent)
+    files = {os.path.abspath(listing.folder / path): path for path in listing.paths}
+    corrections, lines, elsewhere = dict[bytes, Correction](), dict[bytes, str](), list[str]()
+    for where, file, label in answers:
+        place = Path(os.path.abspath(file))
+        is_here = str(place) in files or place.is_relative_to(table.parent.absolute())
+        if not (is_here and file.is_file()):
+            elsewhere.append(str(file))
+            continue
+        key = key_of(label, listing.keys, listing.classnames)
+        if (
+            listing.keys
+            and all(map(WHOLE.fullmatch, listing.keys))
+            and not WHOLE.fullmatch(key)
+            and key != REMOVE
+        ):
+            raise DataError(
+                f"{where}: {label!r:.80} is a name, but the classes of {data} are numbers: give the "
+                "--dataset.classnames of the classifier that the table is from."
+            )
+        content = file_hash(file)
+        if (other := corrections.get(content)) and other.label != key:
+            raise DataError(
+                f"{where} has the same picture as {lines[content]}, but {label!r:.80} in place of "
+                f"{other.label!r:.80}: give both one label."
+            )
+        path = files.get(str(place), csv_path(str(place), table))
+        corrections[content], lines[content] = Correction(path, key, content), where
+    if not corrections:
+        why = f"none of {len(answers)} images lies in {data}: {list_names(elsewhere, 3)}"
+        hint = f"correct labels, or write yes in the column {CHECKED}"
+        raise DataError(f"{reviewed}: {why if answers else f'nobody answered its rows: {hint}'}.")
+    merge_corrections(table, [*corrections.values()], settings)
+    notes = [note for note in read_source(str(data), settings).notes if note.startswith(CORRECTIONS)]
+    return AppliedLabels(table, len(corrections), unanswered, tuple(elsewhere), tuple(notes))
+
+
+def require_applied(reviewed: Path, data: Any) -> None:
+    """Raise OutputError for a table whose answers would be lost: they are not in the corrections of the data,
+    or the table was changed since.
+    """
+    if not (answers := read_answers(reviewed)[0] if reviewed.is_file() else []):
+        return
+    tables = {corrections_file(source) for source in (data if isinstance(data, list | tuple) else [data])}
+    known = {
+        row.content
+        for table in tables
+        if table and table.is_file() and table.stat().st_mtime_ns >= reviewed.stat().st_mtime_ns
+        for row in read_corrections(table)
+    }
+    if any(not answer.file.is_file() or file_hash(answer.file) not in known for answer in answers):
+        raise OutputError(
+            f"{reviewed} has labels that were corrected or checked: put them beside the data with "
+            f"`dear labels apply {shlex.quote(str(reviewed))} DATA`, or give another --out."
+        )

@@ -1,4 +1,6 @@
-"""`dear review` and `dear suggest`: which labels look wrong, and which images to label next."""
+"""`dear review`, `dear suggest` and `dear labels apply`: which labels look wrong, which images to label next,
+and what somebody said of them.
+"""
 
 from pathlib import Path
 from shlex import quote
@@ -9,7 +11,8 @@ from dear.cli.options import BundleOptions, FitOptions
 from dear.cli.output import PrintableConsole
 from dear.cli.parsing import Flat
 from dear.curation.issues import REVIEW_PAGE, describe_issues
-from dear.errors import plural
+from dear.data.settings import DataSettings
+from dear.errors import list_names, plural
 from dear.methods.registry import AUTO, known_method
 
 SHOWN = 10  # suggestions that are printed
@@ -51,6 +54,40 @@ def render_review(result: dict[str, Any], console: PrintableConsole) -> None:
     console.say(*describe_issues(result["issues"], result["images"], str(result["out"] / REVIEW_PAGE)))
 
 
+def command_apply(
+    reviewed: Path,
+    data: str,
+    *,
+    dataset: DataSettings = DataSettings(),
+) -> dict[str, Any]:
+    """Put the labels of a reviewed table beside the data, as corrections.csv, which every command reads.
+
+    The table is one of `dear review`, `fit`, `predict` or `suggest`, in which somebody corrected labels,
+    wrote yes in the column checked, or filled in labels; or any with columns path and label. A label is a
+    class, keep, or none for an image of no class. A correction follows an image that is moved or renamed, by
+    its content.
+
+    Args:
+        reviewed: The table, a CSV file.
+        data: The folder of the images, or the table or zip beside which they are corrected.
+        dataset: How the data is read.
+    """
+    from dear.adapters.review import apply_labels
+
+    return vars(apply_labels(reviewed, data, dataset=dataset))
+
+
+def render_apply(result: dict[str, Any], console: PrintableConsole) -> None:
+    """Say what was done, and what it does to the data."""
+    elsewhere, unanswered = result["elsewhere"], result["unanswered"]
+    console.say(
+        f"{plural(result['answers'], 'label')} in {result['table']}",
+        *result["notes"],
+        *([f"left as they are, for nobody answered: {plural(unanswered, 'row')}"] if unanswered else []),
+        *([f"gone, or not in the data: {list_names(elsewhere, SHOWN)}"] if elsewhere else []),
+    )
+
+
 def command_suggest(
     bundle: str,
     images: Path,
@@ -62,9 +99,9 @@ def command_suggest(
     """Suggest images to label next: those that the classifier is least sure of, no two alike; then as many
     that look like none of its classes, maybe of a new one, grouped by likeness.
 
-    The CSV has a row for each, with an empty label beside the suggested class. Fill in labels and give it to
-    fit after the first data: `dear fit photos/ next.csv --out my-classifier`. Rows without a label are left
-    out. Images that the classifier was fitted on are not suggested.
+    The CSV has a row for each, with an empty label beside the suggested class. Fill in labels, put them
+    beside the images with `dear labels apply next.csv more-photos/`, and fit to both folders. Images that the
+    classifier was fitted on are not suggested, nor are those that have a label there.
 
     Args:
         bundle: Folder of the bundle, or OWNER/NAME on the hub.
@@ -74,12 +111,13 @@ def command_suggest(
     """
     check_table(out, (".csv",))
     suggestions = options.load(bundle).suggest(images, count)
-    return {"out": write_suggestions(out, suggestions), "suggestions": suggestions}
+    return {"out": write_suggestions(out, suggestions), "images": images, "suggestions": suggestions}
 
 
 def render_suggest(result: dict[str, Any], console: PrintableConsole) -> None:
     """Show the first ones, and what to do with the file."""
-    out, suggestions = result["out"], result["suggestions"]
+    out, images = quote(str(result["out"])), quote(str(result["images"]))
+    suggestions = result["suggestions"]
     of_classes = [suggestion for suggestion in suggestions if not suggestion.new_class]
     new = [suggestion for suggestion in suggestions if suggestion.new_class]
     for title, listed in (("of your classes:", of_classes), ("maybe of a new class, alike by groups:", new)):
@@ -96,7 +134,7 @@ def render_suggest(result: dict[str, Any], console: PrintableConsole) -> None:
                 *([f"... and {more} more"] if more > 0 else []),
             )
     console.say(
-        f"{plural(len(suggestions), 'image')} to label: {out}",
-        f"next: fill in its column label, then dear fit DATA {quote(str(out))} --out DIR",
-        "with the options of the first fit",
+        f"{plural(len(suggestions), 'image')} to label: {result['out']}",
+        f"next: fill in its column label, then dear labels apply {out} {images}",
+        f"and dear fit DATA {images} --out DIR with the options of the first fit",
     )

@@ -49,6 +49,10 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "compare": ("eval:command_compare", "Compare two adapters on the same images."),
         "review": ("labels:command_review", "Find labels that look wrong."),
         "predict": ("predict:command", "Classify images, with evidence."),
+        "labels apply": (
+            "labels:command_apply",
+            "Put corrected labels beside the data, where all commands read them.",
+        ),
         "suggest": ("labels:command_suggest", "Suggest which images to label next."),
         "export": ("export:command", "Export an adapted model to ONNX or torch.export."),
         "serve": ("serve:command", "Serve a bundle: a web page and an HTTP API."),

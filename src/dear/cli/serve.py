@@ -7,7 +7,7 @@ from typing import Any
 from dear.cli.options import BundleOptions
 from dear.cli.output import PrintableConsole, progress_console
 from dear.cli.parsing import Flat
-from dear.errors import SettingsError, installation, plural
+from dear.errors import DataError, SettingsError, installation, plural
 from dear.reading.files import expanded
 from dear.serving.limits import Limits
 
@@ -19,6 +19,7 @@ def command(
     *,
     index: Path | None = None,
     examples: Path | None = None,
+    data: Path | None = None,
     host: str = "127.0.0.1",
     port: int = 7860,
     token: str | None = None,
@@ -33,6 +34,8 @@ def command(
         bundle: Folder of the bundle, or its name on the hub.
         index: Index of images for neighbors, built with this bundle or, of heads' features, on its backbone.
         examples: Folder of images to try on the page; everyone who may use the page sees them.
+        data: Folder of the images that it was fitted on: what the page or a program says that an image shows
+            is kept there, in corrections.csv. Needs a token.
         host: Address to listen on. Any but this machine's own needs a token.
         port: Port to listen on; 0 picks a free one.
         token: Token that clients must send. By default the environment variable DEAR_TOKEN, which other users
@@ -52,16 +55,24 @@ def command(
         from dear.serving.app import create_app
     except ImportError as error:
         raise SettingsError(f"serving needs {error.name}: {installation('app')}.") from error
-    from dear.serving.service import Service, load_examples
+    from dear.data.sources.corrections import corrections_file
+    from dear.serving.service import Service, list_example_files, load_examples
 
     token = token or os.environ.get(TOKEN) or None
+    if data is not None and corrections_file(data) is None:
+        raise DataError(f"--data {data}: give the folder of the images.")
+    if data is not None and token is None:
+        raise SettingsError(
+            "--data lets visitors write corrections: give a token with --token or DEAR_TOKEN."
+        )
     public = None if origin is None else PublicAddress.parse(origin)
     hosts, socket = trusted_hosts(host, public), listen(host, port, token)
     with socket:
         name = expanded(bundle).resolve().name if expanded(bundle).exists() else bundle
         predictor = options.load(bundle)
         shown = load_examples(examples) if page and examples else {}
-        service = Service(predictor, limits, open_index(index) if index else None, name, shown)
+        files = list_example_files(examples, shown) if examples and shown else {}
+        service = Service(predictor, limits, open_index(index) if index else None, name, shown, data, files)
         app = create_app(service, token=token, hosts=hosts, origin=public and public.origin, page=page)
         name = f"[{host}]" if ":" in host else host
         url, hint = f"http://{name}:{socket.getsockname()[1]}/", "?token=..." if token else ""

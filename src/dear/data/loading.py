@@ -29,7 +29,15 @@ from dear.data.settings import DataSettings
 from dear.data.sources import archive, huggingface, table
 from dear.data.sources.benchmarks import benchmarks, find_benchmark, home_of, named_benchmark, read_benchmark
 from dear.data.sources.class_names import name_classes
-from dear.data.sources.folder import enter_wrappers, ignored_note, image_files, read_folder, subfolders
+from dear.data.sources.corrections import correct
+from dear.data.sources.folder import (
+    enter_wrappers,
+    ignored_note,
+    image_files,
+    no_classes,
+    read_folder,
+    subfolders,
+)
 from dear.data.sources.listing import (
     FEW,
     UNDIVIDED,
@@ -45,10 +53,8 @@ from dear.data.sources.listing import (
 from dear.data.sources.objects import ReadImage, read_object, read_pairs
 from dear.data.sources.splits import PREFIX, divide, is_drawn, names_of_splits, read_coop, split_file
 from dear.errors import DataError, list_names, plural, warn, without_surrogates
-from dear.reading.files import expanded, is_passed_over
+from dear.reading.files import CORRECTIONS, expanded, is_passed_over
 from dear.world.tasks import load_task, task_names
-
-UNLABELED = "unlabeled"
 
 
 def load_dataset(
@@ -69,7 +75,7 @@ def load_dataset(
         return photographs(read_listing([*map(str, name_or_path)], settings, names=names), settings)
     if not isinstance(name_or_path, str | Path):
         listing, read = read_object(name_or_path, settings)
-        return photographs(_named([listing], settings, names), settings, read)
+        return photographs(name_listings([listing], settings, names), settings, read)
     name_or_path = str(name_or_path)
     if name_or_path in tasks:
         task = load_task(name_or_path)
@@ -93,7 +99,7 @@ def load_for_training(
     """The data set of images with the names of their classes: all are to train on, none to test on."""
     listing, read = read_pairs(images, labels, keys=classnames)
     listing = replace(listing, splits={"train": listing.splits[UNDIVIDED], "test": ()}, notes=())
-    return photographs(_named([listing], settings), settings, read)
+    return photographs(name_listings([listing], settings), settings, read)
 
 
 def of_world(names: Iterable[str]) -> bool:
@@ -117,7 +123,7 @@ def load_unlabeled(images: Sequence[Any], settings: DataSettings) -> Images:
     """Images without labels: files, or objects of any form that `load_dataset` takes."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*single class")
-        return load_for_training(images, [UNLABELED] * len(images), [UNLABELED], settings).train
+        return load_for_training(images, ["unlabeled"] * len(images), ["unlabeled"], settings).train
 
 
 def read_listing(
@@ -134,11 +140,14 @@ def read_listing(
     content. Faults may be collected instead (`collected_faults`).
     """
     sources = [sources] if isinstance(sources, str) else sources
-    listings = [_read(source, settings, other_names) for source in sources]
-    return _named(listings, settings, names)
+    listings = [read_source(source, settings, other_names) for source in sources]
+    for listing in listings:
+        if not listing.keys:
+            raise no_classes(listing.folder)
+    return name_listings(listings, settings, names)
 
 
-def _named(
+def name_listings(
     listings: Sequence[Listing], settings: DataSettings, names: Mapping[str, str] | None = None
 ) -> Listing:
     """One listing with the names and templates of the settings, its splits and class names checked."""
@@ -245,7 +254,8 @@ def held_notes() -> Iterator[list[warnings.WarningMessage]]:
         warnings.showwarning(note.message, note.category, note.filename, note.lineno)
 
 
-def _read(name_or_path: str, settings: DataSettings, other_names: Iterable[str]) -> Listing:
+def read_source(name_or_path: str, settings: DataSettings, other_names: Iterable[str] = ()) -> Listing:
+    """The lists of a data set with its corrections, its classes not yet named. Raises as `read_listing`."""
     if name_or_path.startswith(huggingface.PREFIX):
         return huggingface.read_huggingface(name_or_path.removeprefix(huggingface.PREFIX), settings)
     path = path_of(name_or_path)
@@ -260,18 +270,24 @@ def _read(name_or_path: str, settings: DataSettings, other_names: Iterable[str])
     suffix = path.suffix.lower()
     if path.is_dir():
         return _read_folder(path, settings)
-    if suffix in table.SUFFIXES:
-        return table.read_table(path, settings)
-    if suffix in archive.SUFFIXES:
-        return _read_zip(path, settings)
-    raise DataError(
-        f"{name_or_path} is not a supported file. Give a folder, or a file that ends in "
-        f"{', '.join(FILES[:-1])} or {FILES[-1]}."
-    )
+    if suffix not in FILES:
+        raise DataError(
+            f"{name_or_path} is not a supported file. Give a folder, or a file that ends in "
+            f"{', '.join(FILES[:-1])} or {FILES[-1]}."
+        )
+    if path.name == CORRECTIONS:
+        raise DataError(f"{path} is read with the data that it lies beside: give that alone.")
+    listing = _read_zip(path, settings) if suffix in archive.SUFFIXES else table.read_table(path, settings)
+    return correct(listing, path.with_name(CORRECTIONS), settings)
 
 
 def _read_folder(folder: Path, settings: DataSettings) -> Listing:
-    """A folder by path: its content decides what it is, not its name."""
+    """A folder by path, with its corrections."""
+    return correct(_read_content(folder, settings), folder / CORRECTIONS, settings)
+
+
+def _read_content(folder: Path, settings: DataSettings) -> Listing:
+    """The content of a folder decides what it is, not its name."""
     inner = folder if settings.layout == "classes" else enter_wrappers(folder)
     name = folder.resolve().name
     if inner != folder:

@@ -10,11 +10,14 @@ from typing import BinaryIO
 from dear.errors import DataError
 from dear.limits import at_most
 
+CORRECTIONS = "corrections.csv"
+"""The table of corrections beside data (`dear.data.sources.corrections`)."""
 PASSED_OVER = frozenset([
+    CORRECTIONS,
     "#recycle", "#snapshot", "$recycle.bin", "@eadir", "@recycle", "@tmp", "__macosx", "__pycache__",
     "desktop.ini", "lost+found", "system volume information", "thumbs.db",
 ])  # fmt: skip
-"""Folders and files that systems leave beside data, such as a NAS its thumbnails; in lower case."""
+"""Corrections, and what systems leave beside data, such as a NAS its thumbnails; in lower case."""
 
 
 class ReadingError(DataError):
@@ -93,7 +96,7 @@ def expanded(path: str | Path) -> Path:
 
 
 def is_passed_over(name: str) -> bool:
-    """True for the name of a folder or file that is no data: hidden, or left by a system (`PASSED_OVER`)."""
+    """True for the name of a folder or file that is no data: hidden, or in `PASSED_OVER`."""
     return name.startswith(".") or name.casefold() in PASSED_OVER
 
 

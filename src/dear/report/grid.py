@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.table import Table as RichTable
 
 from dear.errors import printable
+from dear.writing import csv_text
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -23,8 +24,6 @@ DECIMALS = 2
 SEEDS, INTERVAL = "sd over seeds", "half of 95% interval"
 """What stands after ± in a table."""
 MISSING = "–"
-FORMULA = re.compile(r"(^|[;\t\n])(?=\s*[=+\-@\uff1d\uff0b\uff0d\uff20])|^(?=\t)")
-"""Where a cell begins that a spreadsheet takes for a formula; it takes full-width signs too."""
 Mark = Literal["best", "second"]
 
 
@@ -256,13 +255,6 @@ def latex_text(text: str) -> str:
 def markdown_text(text: str) -> str:
     """Text escaped for one line of Markdown, shown literally."""
     return re.sub(r"([\\`*\[\]|~$<]|(?<![^\W_])_|_(?![^\W_]))", r"\\\1", printable(" ".join(text.split())))
-
-
-def csv_text(text: str) -> str:
-    """Text that no spreadsheet takes for a formula: prefixed with an apostrophe if it looks like one, also
-    after a semicolon, which separates cells in some languages. Control characters are escaped.
-    """
-    return FORMULA.sub(lambda start: f"{start[0]}'", printable(text, lines=True))
 
 
 def csv_file(table: "DataFrame", decimals: str = "%.6g") -> bytes:

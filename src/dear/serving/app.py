@@ -152,6 +152,13 @@ def create_app(
 
         return {"results": await asyncio.gather(*map(answer, sent.images))}
 
+    @app.post("/api/labels", openapi_extra=describe_body(IMAGE))
+    async def labels(sent: Sent, label: str, name: str = "uploaded") -> dict[str, Any]:
+        """Keep what an image shows in the corrections beside the data: the name of a class, or none for an
+        image of no class; with its file name, if it is not there. Needs --data.
+        """
+        return await service.correct(sent.image, label, name)
+
     @app.post("/api/neighbors", openapi_extra=describe_body(IMAGE))
     async def neighbors(
         sent: Sent,
@@ -231,6 +238,7 @@ def describe(service: Service) -> dict[str, Any]:
         "classes": predictor.classes,
         "features": predictor.features,
         "attributes": [name for name in method.layout.tokens_by_name if name not in method.without_heads],
+        "corrections": service.data is not None,
         "roles": bundle.roles is not None,
         "layers": image.depth if has_heads else 0,
         "heads": image.heads if has_heads else 0,

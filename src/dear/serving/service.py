@@ -24,15 +24,27 @@ from dear.adapters.attention import attention_maps
 from dear.adapters.index_encoder import BundleEncoder
 from dear.adapters.predictor import Predictor, Vocabulary
 from dear.data.images.decode import FORMATS, as_image, as_picture, decode, encode_png, open_image
+from dear.data.images.hashes import hash_files
+from dear.data.images.photos import hash_image
 from dear.data.images.transforms import eval_view, to_unit
+from dear.data.settings import DataSettings
+from dear.data.sources.corrections import (
+    REMOVE,
+    Correction,
+    corrections_file,
+    key_of,
+    merge_corrections,
+)
 from dear.data.sources.folder import image_files
-from dear.errors import DataError, DearError, first_line
+from dear.data.sources.listing import plain_name
+from dear.errors import DataError, DearError, first_line, printable
 from dear.limits import LimitError, at_most
 from dear.retrieval.encoder import HeadEncoder
 from dear.retrieval.index import Index, pair_weights
 from dear.retrieval.results import Hit
 from dear.retrieval.sheet import read_indexed
 from dear.serving.limits import Limits, Refused
+from dear.writing import csv_path
 
 MOST_COPIES = 20
 """Files that a result names beside its first."""
@@ -100,14 +112,18 @@ class Service:
         index: Index | None = None,
         name: str = "",
         examples: Mapping[str, bytes] = MappingProxyType({}),
+        data: Path | None = None,
+        example_files: Mapping[bytes, Path] = MappingProxyType({}),
     ) -> None:
-        """``name`` is the bundle's display name; ``examples`` are offered on the page (`load_examples`).
+        """``name`` is the bundle's display name; ``examples`` are offered on the page (`load_examples`), and
+        ``example_files`` are theirs. Corrections of images are kept beside ``data``.
         Raises DataError if the index is of another bundle or, with features of heads, of another backbone.
         """
         self.predictor, self.limits, self.index = predictor, limits, index
         self.name, self.examples = name or predictor.bundle.method, examples
+        self.data, self.example_files = data, example_files
         self._model, self._names, self._search = (ThreadPoolExecutor(1) for _ in range(3))
-        self._decoders = ThreadPoolExecutor(DECODERS)
+        self._decoders, self._corrections = ThreadPoolExecutor(DECODERS), ThreadPoolExecutor(1)
         self._thumbnail = lru_cache(THUMBNAILS)(self._make_thumbnail)
         self.batches = self._searches = Batcher(predictor.encode_all, limits.batch, self._model)
         self._searched = predictor.features
@@ -175,6 +191,35 @@ class Service:
         """The attention of a head to the patches, by the attending token. Raises SettingsError."""
         return await run_in(self._model, attention_maps, self.predictor.method, pixels, layer, head)
 
+    async def correct(self, image: bytes, label: str, name: str) -> dict[str, Any]:
+        """Put what an image shows into the corrections beside the data, and say whether it is there; if not,
+        the row has the ``name``. Raises Refused: 404 without data, 400 for an empty label.
+        """
+        table = None if self.data is None else corrections_file(self.data)
+        if table is None:
+            raise Refused(404, "not-found", "this server keeps no corrections: start it with --data FOLDER.")
+        at_most("class_name", len(label), "the request")
+        at_most("class_name", len(name), "the request")
+        if not plain_name(label):
+            raise Refused(400, "parameter", "label is empty: give a class, or none.")
+        bundle = self.predictor.bundle
+        key = key_of(label, bundle.keys or bundle.classes, bundle.classes)
+        return await run_in(self._corrections, self._correct, table, image, key, name)
+
+    def _correct(self, table: Path, image: bytes, key: str, name: str) -> dict[str, Any]:
+        settings, example = DataSettings(), self.example_files.get(image)
+        content = hash_image(image) if example is None else hash_image(example)
+        files = image_files(table.parent)
+        hashes = hash_files(files, settings.threads, settings.cache_folder())
+        here = [
+            csv_path(str(file), table) for file, known in zip(files, hashes, strict=True) if known == content
+        ]
+        rows = [Correction(path, key, content) for path in here] or [
+            Correction(printable(name), key, content)
+        ]
+        merge_corrections(table, rows if key == REMOVE else rows[:1], settings)
+        return {"label": key, "is_in_data": bool(here)}
+
     async def thumbnail(self, hit: Hit) -> bytes | None:
         """A small PNG of a file of the index; None if it can no longer be read, was changed since or could
         not be uploaded.
@@ -210,6 +255,12 @@ def load_examples(folder: Path) -> dict[str, bytes]:
     if not examples:
         raise DataError(f"--examples {folder}: give a folder of images; none can be read there.")
     return examples
+
+
+def list_example_files(folder: Path, examples: Mapping[str, bytes]) -> dict[bytes, Path]:
+    """The file of each of the examples of a folder, by their content on the page."""
+    names = {path.relative_to(folder).with_suffix("").as_posix(): path for path in image_files(folder)}
+    return {png: names[name] for name, png in examples.items()}
 
 
 async def run_in(threads: ThreadPoolExecutor, work: Callable[..., Result], *arguments: object) -> Result:

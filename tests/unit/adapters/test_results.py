@@ -18,8 +18,7 @@ from dear.adapters.results import (
     write_suggestions,
 )
 from dear.adapters.wording import verdict
-from dear.data.settings import DataSettings
-from dear.data.sources.table import read_table
+from dear.data.sources.table import read_answers
 from dear.errors import DataError, OutputError
 from tests.conftest import MakeClip
 from tests.helpers.bundles import bundle_scores, fitted
@@ -47,20 +46,20 @@ def test_one_row_an_image(tmp_path: Path) -> None:
 
 def test_a_table_of_names_like_formulas_is_read_again(tmp_path: Path) -> None:
     """It was refused, as an apostrophe stood before the paths, and another before the names of classes."""
-    for name in ("=a.png", "-b.png", "@c.png", "d.png"):
-        picture(tmp_path / name)
-    names = [str(tmp_path / name) for name in ("=a.png", "-b.png", "@c.png", "d.png")]
+    files = [picture(tmp_path / name) for name in ("=a.png", "-b.png", "@c.png", "d.png")]
     best = [CAT, DOG, CAT, DOG]
-    predictions = [Prediction(name, (candidate,)) for name, candidate in zip(names, best, strict=True)]
-    write_predictions(tmp_path / "p.csv", predictions)
-    settings = DataSettings(test_share=0.0)
-    with pytest.raises(DataError, match="4 of its 4 rows are predictions that nobody checked"):
-        read_table(tmp_path / "p.csv", settings)
+    write_predictions(
+        tmp_path / "p.csv",
+        [Prediction(str(file), (label,)) for file, label in zip(files, best, strict=True)],
+    )
+    assert read_answers(tmp_path / "p.csv") == ([], 4)
     lines = (tmp_path / "p.csv").read_text("utf-8-sig").splitlines()
     (tmp_path / "p.csv").write_text("\n".join([lines[0], *(f"{line}yes" for line in lines[1:])]))
-    listing = read_table(tmp_path / "p.csv", settings)
-    classes = {row.path: listing.classnames[row.label] for row in listing.splits["train"]}
-    assert classes == {"./=a.png": "=cat", "./-b.png": "dog", "./@c.png": "=cat", "d.png": "dog"}
+    answers, unanswered = read_answers(tmp_path / "p.csv")
+    assert unanswered == 0
+    assert [(answer.file, answer.label) for answer in answers] == [
+        (file, label.name) for file, label in zip(files, best, strict=True)
+    ]
 
 
 def test_corrected_labels_are_not_overwritten(tmp_path: Path) -> None:
@@ -84,13 +83,11 @@ def test_corrected_labels_are_not_overwritten(tmp_path: Path) -> None:
 
 
 def test_a_table_elsewhere_names_images_by_their_whole_paths(tmp_path: Path) -> None:
-    picture(tmp_path / "photos" / "a.png")
-    table = tmp_path / "out" / "p.csv"
-    write_predictions(table, [Prediction(str(tmp_path / "photos" / "a.png"), (DOG,))])
+    file, table = picture(tmp_path / "photos" / "a.png"), tmp_path / "out" / "p.csv"
+    write_predictions(table, [Prediction(str(file), (DOG,))])
     table.write_text(table.read_text("utf-8-sig").rstrip() + "yes\n")
-    listing = read_table(table, DataSettings(test_share=0.0))
-    [row] = listing.splits["train"]
-    assert (listing.folder / row.path).is_file()
+    [answer], _ = read_answers(table)
+    assert answer.file == file
 
 
 def test_what_is_interrupted_goes_on_where_it_was(tmp_path: Path) -> None:

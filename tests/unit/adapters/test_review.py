@@ -17,7 +17,7 @@ from dear.adapters.fit import fit
 from dear.adapters.leftout import LeftOut
 from dear.adapters.predictor import Predictor
 from dear.adapters.results import write_predictions
-from dear.adapters.review import find_label_issues, review_data
+from dear.adapters.review import apply_labels, find_label_issues, review_data
 from dear.adapters.scoring import evaluate_bundle, measure_others
 from dear.backbone.clip import Clip
 from dear.data.loading import load_dataset
@@ -66,9 +66,8 @@ def test_a_flipped_label_is_found_and_its_correction_goes_into_the_next_fit(
         ("green", "blue", "green"),
     ]
     assert "5.png" in (tmp_path / "bundle" / "review.html").read_text()
-    table.write_text(table.read_text(encoding="utf-8-sig").replace(",red,blue,", ",blue,blue,"))
-    corrected = load_dataset([str(photos), str(table)])
-    assert corrected.train.labels.bincount().tolist() == [15, 14, 13]  # blue, green, red
+    answered = table.read_text(encoding="utf-8-sig").replace(",red,blue,", ",blue,blue,")
+    table.write_text(answered.replace(",green,\n", ",green,yes\n"))
     text = table.read_bytes()
     with pytest.raises(OutputError, match=r"review\.csv"):  # which has what somebody corrected
         fit(photos, tmp_path / "bundle", overwrite=True, **options)
@@ -76,10 +75,15 @@ def test_a_flipped_label_is_found_and_its_correction_goes_into_the_next_fit(
         review_data(photos, tmp_path / "bundle", method=method)
     assert fit(photos, tmp_path / "bundle", review=False, overwrite=True, **options).review is None
     assert table.read_bytes() == text
+    done = apply_labels(table, photos)
+    assert (done.answers, done.table) == (2, photos / "corrections.csv")
+    assert load_dataset(photos).train.labels.bincount().tolist() == [15, 14, 13]  # blue, green, red
+    if method == "dear+":  # nothing is lost now, and what somebody looked at is not named again
+        assert fit(photos, tmp_path / "bundle", overwrite=True, **options).review == ()
 
 
 def test_a_review_shows_pictures_with_two_labels_and_corrects_them(photos: Path, tmp_path: Path) -> None:
-    """`fit` refuses them, and takes them with the table that says what they are."""
+    """`fit` refuses them, and takes them once somebody has said what they are."""
     copied = photos / "train/blue/copy.png"
     copied.write_bytes((photos / "train/green/0.png").read_bytes())
     with pytest.raises(DataError, match="1 picture has several labels"):
@@ -92,13 +96,14 @@ def test_a_review_shows_pictures_with_two_labels_and_corrects_them(photos: Path,
         row for row in csv.DictReader(table.read_text(encoding="utf-8-sig").splitlines()) if row["other"]
     ]
     table.write_text(f"path,label,predicted\n{row['path']},{row['suggested']},{row['label']}\n")
-    bundle = fit([str(photos), str(table)], method="dear+", verbose=False)
+    apply_labels(table, photos)
+    bundle = fit(photos, method="dear+", verbose=False)
     assert bundle.training.train_images == 3 * EACH + 1
 
 
 @pytest.mark.usefixtures("only_clip")
 def test_names_come_from_the_earlier_bundle(tmp_path: Path) -> None:
-    """So that its predictions, checked, go with folders that are numbers; a new folder keeps its name."""
+    """A new folder keeps its name."""
     folder, options = tmp_path / "photos", {"method": "zero-shot", "review": False, "refuse": 0}
     for number, color in enumerate(COLORS.values()):
         save(folder / str(number + 1) / "a.png", color, number)
@@ -106,17 +111,9 @@ def test_names_come_from_the_earlier_bundle(tmp_path: Path) -> None:
     named = DataSettings(classnames=tmp_path / "names.json", test_share=0)
     fit(folder, tmp_path / "bundle", dataset=named, **options)
     save(folder / "4" / "a.png", (240, 240, 20), 4)
-    table = tmp_path / "checked.csv"
-    table.write_text(
-        "path,label,predicted,checked\nphotos/2/a.png,red,green,\nphotos/3/a.png,blue,blue,yes\n"
-    )
-    data, plain = [str(folder), str(table)], DataSettings(test_share=0)
-    with pytest.raises(DataError, match="or --continue with its folder"):
-        fit(data, dataset=plain, **options)
-    bundle = fit(data, dataset=plain, continue_from=tmp_path / "bundle", **options)
+    plain = DataSettings(test_share=0)
+    bundle = fit(folder, dataset=plain, continue_from=tmp_path / "bundle", **options)
     assert (bundle.classes, bundle.keys) == (("red", "green", "blue", "4"), ("1", "2", "3", "4"))
-    again = load_dataset(data, plain, names={"1": "red", "2": "green", "3": "blue"})
-    assert again.train.labels.bincount().tolist() == [2, 0, 1, 1]
     other = replace(plain, classnames=tmp_path / "others.json")
     (tmp_path / "others.json").write_text('{"1": "a", "2": "b", "3": "c", "4": "d"}')
     assert fit(folder, dataset=other, continue_from=tmp_path / "bundle", **options).classes == (*"abcd",)

@@ -148,32 +148,6 @@ def test_a_list_that_fits_numbers_in_two_ways_is_not_used(tmp_path: Path, settin
         assert classes_of([table(tmp_path, name, labels)], settings, COLORS)[1] == wanted
 
 
-@pytest.mark.parametrize("names", [[*COLORS], dict(zip("0123", COLORS, strict=True))])
-def test_corrections_are_read_with_the_names_of_the_classifier(
-    names: Any, tmp_path: Path, settings: DataSettings
-) -> None:
-    """Refused with the file of names, and without it four classes became eight."""
-    photos = table(tmp_path, "photos", ["0", "1", "2", "3"])
-    header, more = "file,class,probability,predicted,checked", ",0.5,red,"
-    corrected = table(tmp_path, "corrected", ["red", "blue", "Black"], header, more)
-    labeled = table(tmp_path, "labeled", ["green", ""], "file,label,suggested", ",red")
-    found, pairs = classes_of([photos, corrected, labeled], settings, names)
-    assert pairs == ["0=black", "1=blue", "2=green", "3=red"]
-    assert found["corrected-1.png"] == "blue"
-    assert found["corrected-2.png"] == "black"
-    assert found["labeled-0.png"] == "green"
-    with pytest.raises(DataError, match=r"corrected was written with names .* give the --dataset.classnames"):
-        classes_of([photos, corrected], settings, None)
-
-
-def test_a_name_that_is_the_number_of_another_class(tmp_path: Path, settings: DataSettings) -> None:
-    """In a table that dear wrote a label is a name, in another one a key."""
-    photos, plain = table(tmp_path, "photos", ["0", "1"]), table(tmp_path, "plain", ["0"])
-    ours = table(tmp_path, "ours", ["0"], "file,label,suggested", ",1")
-    found, _ = classes_of([photos, plain, ours], settings, {"0": "1", "1": "0"})
-    assert (found["plain-0.png"], found["ours-0.png"]) == ("1", "0")
-
-
 def test_wordnet_ids_of_all_sources_are_named_together(tmp_path: Path, settings: DataSettings) -> None:
     """The second alone would be sunglasses, a third class."""
     both = table(tmp_path, "both", ["n04355933", "n04356056"])

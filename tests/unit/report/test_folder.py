@@ -15,7 +15,7 @@ from dear.evaluation.protocols import PROTOCOLS
 from dear.evaluation.records import is_record_name
 from dear.evaluation.resolve import MethodSetup, run_name
 from dear.report.folder import read_folder, write_folder_report
-from dear.report.grid import csv_text
+from dear.writing import csv_text
 from tests.unit.report.samples import ablated, few, moved, predictions, record, role_table
 
 NAME = "tools-dear-all-mixed-16shot-seed1-0123abcd.json"

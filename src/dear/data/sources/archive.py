@@ -17,7 +17,7 @@ from dear.data.sources.folder import enter_wrappers
 from dear.data.sources.listing import require_inside
 from dear.errors import DataError, OutputError
 from dear.limits import at_most
-from dear.reading.files import is_passed_over
+from dear.reading.files import CORRECTIONS, is_passed_over
 from dear.writing import temporary_folder
 
 SUFFIXES = (".zip",)
@@ -93,7 +93,7 @@ def _members(
         if fault := next(filter(faults.get, faults), None):
             raise DataError(f"{where} {fault}.")
         outer = next((end for end, part in enumerate(path.parts, start=1) if is_passed_over(part)), None)
-        if outer is None:
+        if outer is None or (outer == len(path.parts) and path.name == CORRECTIONS):
             members[path] = info
         elif outer < len(path.parts) or info.is_dir():
             passed_over["/".join(path.parts[:outer]) + "/"] = None

@@ -44,11 +44,11 @@ def name_classes(
     notes at the first.
 
     A label has the name that the file, CoOp's list of ImageNet or its own spelling gives it; a label that is
-    itself such a name, as in tables that dear wrote, is that class. Without a file, the names of an earlier
-    bundle count before spellings. Raises DataError for a class that the file does not name.
+    itself such a name is that class. Without a file, the names of an earlier bundle count before spellings.
+    Raises DataError for a class that the file does not name.
     """
     first, *others = listings
-    keys = [*dict.fromkeys(key for part in listings if not part.by_name for key in part.keys)]
+    keys = [*dict.fromkeys(key for part in listings for key in part.keys)]
     notes, unnamed, names = [*first.notes], "", dict[str, str]()
     if file is None:
         unnamed_parts = [part for part in listings if part.keys == part.classnames and not part.benchmark]
@@ -58,8 +58,6 @@ def name_classes(
         if pairs := [(key, names[key]) for key in keys if key in names]:
             notes.append(f"its classes are named as in the earlier bundle: {_describe_names(pairs)}")
         notes, names = [*notes, *remarks], usual | names
-        if not names_of_bundle:
-            _require_named(listings)
     else:
         try:
             numbered = [part.keys for part in listings if part.numbered]
@@ -79,30 +77,17 @@ def name_classes(
 
 
 def _rename(listing: Listing, names: Mapping[str, str]) -> Listing:
-    """A source with the names of its keys. In a table that dear wrote, labels are names rather than keys."""
+    """A source with the names of its keys; a key may be a name."""
     by_value = {without_zeros(key): (key, name) for key, name in names.items()}
     by_name = {plain_name(name): (key, name) for key, name in names.items()}
     pairs = list[tuple[str, str]]()
     for key, spelling in zip(listing.keys, listing.classnames, strict=True):
         of_key = (key, names[key]) if key in names else by_value.get(without_zeros(key))
         of_name = by_name.get(plain_name(key))
-        match = of_name or of_key if listing.by_name else of_key or of_name
-        pairs.append(match if match and listing.by_name else (key, match[1] if match else spelling))
+        match = of_key or of_name
+        pairs.append((key, match[1] if match else spelling))
     keys, classnames = zip(*pairs, strict=True) if pairs else ((), ())
     return replace(listing, keys=keys, classnames=classnames)
-
-
-def _require_named(listings: Sequence[Listing]) -> None:
-    """Raise DataError for a table of dear's beside nothing but numbers, which had names when it was made."""
-    keys = [key for part in listings if not part.by_name for key in part.keys]
-    for part in listings:
-        odd = [key for key in part.keys if part.by_name and not WHOLE.fullmatch(key)]
-        if odd and keys and all(map(WHOLE.fullmatch, keys)):
-            raise DataError(
-                f"{part.name} was written with names of classes, such as {odd[0]!r}, but the classes of the "
-                "data are numbers: give the --dataset.classnames of the classifier that it is from, or "
-                "--continue with its folder."
-            )
 
 
 def _usual_names(keys: Sequence[str]) -> tuple[dict[str, str], list[str]]:

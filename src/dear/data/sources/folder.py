@@ -10,7 +10,7 @@ from shlex import quote
 
 from dear.data.images.decode import HEIC, SUFFIXES
 from dear.data.settings import DataSettings
-from dear.data.sources.listing import FEW, UNDIVIDED, Listing, Row, fault, sort_names
+from dear.data.sources.listing import FEW, UNDIVIDED, UNLABELED, Listing, Row, fault, sort_names
 from dear.data.sources.splits import PREFIX, names_of_splits, split_of
 from dear.data.sources.table import SUFFIXES as TABLES
 from dear.data.sources.table import lists_files
@@ -204,15 +204,16 @@ def _note(files: Sequence[str], subjects: str, what: str, left: str) -> tuple[st
 
 
 def _read_classes(folder: Path, domains: Sequence[str]) -> Listing:
-    """A folder of classes or of domains."""
+    """A folder of classes or of domains; one of images alone has classes by corrections."""
     parents = domains or [""]
     classes_by_parent = [_list_classes(folder / parent) for parent in parents]
     classes = sort_names({name for names in classes_by_parent for name in names})
     if not classes:
-        raise DataError(
-            f"{folder} has no folders of classes. Give a folder with one folder of images per class, "
-            "with train/ and test/, a folder in CoOp's layout, a CSV or JSONL file, or a zip."
-        )
+        files, others = _files(folder, folder)
+        if not files:
+            raise no_classes(folder)
+        parts = {UNDIVIDED: tuple(Row(file, UNLABELED) for file in files)}
+        return Listing(folder.resolve().name, folder, (), (), parts, "", notes=ignored_note(others))
     rows, ignored, notes = list[Row](), list[str](), list[str]()
     labels = {name: label for label, name in enumerate(classes)}
     for parent, names in zip(parents, classes_by_parent, strict=True):
@@ -232,6 +233,14 @@ def _read_classes(folder: Path, domains: Sequence[str]) -> Listing:
     name, keys = folder.resolve().name, tuple(classes)
     notes += _left_out_notes(folder, ["", *domains], ignored)
     return Listing(name, folder, keys, keys, {UNDIVIDED: tuple(rows)}, "", notes=tuple(notes))
+
+
+def no_classes(folder: Path) -> DataError:
+    """The error for a folder of images that neither folders nor corrections give a class."""
+    return DataError(
+        f"{folder} has no folders of classes. Give a folder with one folder of images per class, with train/ "
+        "and test/, a folder in CoOp's layout, a CSV or JSONL file, or a zip."
+    )
 
 
 def _read_only_split(folder: Path, name: str) -> Listing:

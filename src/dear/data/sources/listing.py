@@ -66,8 +66,12 @@ def as_fault() -> Iterator[None]:
         fault(error)
 
 
+UNLABELED = -1
+"""The class of an image that nobody has labeled."""
+
+
 class Row(NamedTuple):
-    """One image: its path in the image folder and its class, counted from 0."""
+    """One image: its path in the image folder and its class, counted from 0, or `UNLABELED`."""
 
     path: str
     label: int
@@ -90,7 +94,6 @@ class Listing:
         notes: remarks for the user, such as files left out or a split made here.
         templates: the data set's own prompts.
         numbered: whether the data set numbers its classes itself, so that a list of names in that order fits.
-        by_name: whether its labels are names that a classifier has, as in the tables that dear writes.
         groups: the groups of images by a column of the table, by path.
         unnamed: why the user's names of the classes could not be given to them; "" if they were.
     """
@@ -106,7 +109,6 @@ class Listing:
     notes: tuple[str, ...] = ()
     templates: tuple[str, ...] = ("a photo of a {}.",)
     numbered: bool = False
-    by_name: bool = False
     groups: Mapping[str, str] = field(default_factory=dict)
     unnamed: str = ""
 
@@ -146,7 +148,12 @@ def join_listings(listings: Sequence[Listing]) -> Listing:
         if listing is not first:
             notes.append(f"{listing.name} adds {plural(added, 'image')} and changes the class of {changed}")
             notes += [f"{listing.name}: {note}" for note in listing.notes]
-            notes += _tell_new_classes(listing, first)
+            known = {*map(plain_name, first.classnames)}
+            notes += [
+                describe_new_class(listing.name, first.name, name, first.classnames)
+                for name in listing.classnames
+                if plain_name(name) not in known
+            ]
     splits = dict[str, tuple[Row, ...]]()
     for wanted in (*PARTS, UNDIVIDED):
         rows = tuple(Row(path, label) for path, (part, label) in placed.items() if part == wanted)
@@ -156,18 +163,16 @@ def join_listings(listings: Sequence[Listing]) -> Listing:
     return replace(
         first, folder=folder, keys=keys, classnames=names, splits=splits, notes=tuple(notes),
         origin="; ".join(filter(None, dict.fromkeys(listing.origin for listing in listings))),
-        benchmark=False, standard=False, numbered=False, by_name=False, groups=groups,
+        benchmark=False, standard=False, numbered=False, groups=groups,
     )  # fmt: skip
 
 
-def _tell_new_classes(listing: Listing, first: Listing) -> Iterator[str]:
-    """A note for each class that only a later source has: it may be mistyped."""
-    known = {plain_name(name): name for name in first.classnames}
-    for name in listing.classnames:
-        if plain_name(name) not in known:
-            nearest = get_close_matches(plain_name(name), known, n=1, cutoff=0.75)
-            meant = f": is {known[nearest[0]]!r} meant?" if nearest else ""
-            yield f"{listing.name} has a class that {first.name} does not have, {name!r}{meant}"
+def describe_new_class(source: str, data: str, name: str, classes: Sequence[str]) -> str:
+    """A note on a class that only a later source has, or corrections: it may be mistyped."""
+    known = {plain_name(other): other for other in classes}
+    nearest = get_close_matches(plain_name(name), known, n=1, cutoff=0.75)
+    meant = f": is {known[nearest[0]]!r} meant?" if nearest else ""
+    return f"{source} has a class that {data} does not have, {name!r}{meant}"
 
 
 def named_only(listing: Listing) -> Iterator[str]:

@@ -10,9 +10,9 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
+from shlex import quote
 from typing import Any, NamedTuple
 
-from dear.data.images.decode import is_readable
 from dear.data.settings import DataSettings
 from dear.data.sources.listing import (
     FEW,
@@ -25,11 +25,12 @@ from dear.data.sources.listing import (
     find_files,
     label_note,
     plain_label,
+    plain_name,
     require_inside,
     sort_names,
 )
 from dear.data.sources.splits import Split, split_of
-from dear.errors import DataError, DearError, list_names, plural
+from dear.errors import DataError, DearError, list_names
 from dear.reading.files import read_text
 from dear.reading.plain import QUOTES, parse_json
 
@@ -49,11 +50,14 @@ DELIMITERS = ",;\t"
 ESCAPED = re.compile(r"^'(?=[=+\-@])")
 """The apostrophe before a name that a spreadsheet would take for a formula: `dear predict` writes it."""
 PROBABILITY, PREDICTED, CHECKED = "probability", "predicted", "checked"
-"""Columns that `dear predict` writes beside class: rows as they were predicted are not labels."""
+"""Columns that `dear predict` writes beside class."""
 NONE = "none_of_these"
-"""A column of both; as a label there it is no class."""
+"""A column of both."""
 SUGGESTED = "suggested"
-"""The column that `dear suggest` writes beside an empty label: rows that nobody labeled are left out."""
+"""The column that `dear suggest` writes beside an empty label."""
+WRITTEN_HERE = frozenset([PROBABILITY, PREDICTED, SUGGESTED])
+KEEP = "keep"
+"""The answer that a label is right."""
 COLUMNS_READ = {*PATHS, *LABELS, "split", PROBABILITY, PREDICTED, CHECKED, NONE, SUGGESTED}
 SAMPLE = 100  # rows of a table whose files are looked for
 WHOLE = re.compile(r"(\d{1,15})(?:\.0+)?", re.ASCII)
@@ -72,17 +76,16 @@ class Entry(NamedTuple):
 
 def read_table(table: Path, settings: DataSettings) -> Listing:
     """Read a table of images. Paths are absolute, or relative to the table's folder. Labels are names or
-    whole numbers. Of predictions only the rows that somebody corrected or confirmed are read. Raises
-    DataError naming the line.
+    whole numbers. Raises DataError naming the line.
     """
-    entries, notes, is_ours = _read_entries(table, settings)
+    entries, notes = _read_entries(table, settings)
     splits = [split_of(entry.path.partition("/")[0]) for entry in entries]
     by_folder = not any(entry.split for entry in entries) and {"train", "test"} <= {*splits} and all(splits)
     if by_folder:
         entries = [entry._replace(split=split or "") for entry, split in zip(entries, splits, strict=True)]
     listing = listing_of(table, table.parent, entries)
     origin = f"the folders in {table.name}" if by_folder else listing.origin
-    return replace(listing, origin=origin, notes=(*listing.notes, *notes), by_name=is_ours)
+    return replace(listing, origin=origin, notes=(*listing.notes, *notes))
 
 
 def read_tables(folder: Path, tables: Mapping[str, Path], settings: DataSettings) -> Listing:
@@ -93,7 +96,7 @@ def read_tables(folder: Path, tables: Mapping[str, Path], settings: DataSettings
         tables["test"] = tables.pop("val")
         notes.append(f"it has no labeled test images: those of {tables['test'].name} are used for testing")
     for split, table in tables.items():
-        rows, told, _ = _read_entries(table, settings)
+        rows, told = _read_entries(table, settings)
         within = table.parent.relative_to(folder)
         for row in rows:  # a split that is not given is made
             path = row.path if os.path.isabs(row.path) else (within / row.path).as_posix()
@@ -177,88 +180,73 @@ def _by_split(table: Path, entries: list[Entry], rows: list[Row]) -> Split:
     return Split(rows_by_part, f"the column split of {table.name}", tuple(notes))
 
 
-def _read_entries(table: Path, settings: DataSettings) -> tuple[list[Entry], list[str], bool]:
-    """The valid lines of a table, in order, notes on what was left out, and whether dear wrote the table. An
-    image is listed once.
-    """
-    entries, notes, find = dict[str, Entry](), list[str](), find_files(table.parent)
+def _read_entries(table: Path, settings: DataSettings) -> tuple[list[Entry], list[str]]:
+    """The valid lines of a table, in order, and notes on what is not read. An image is listed once."""
+    entries, boxes, find = dict[str, Entry](), list[str](), find_files(table.parent)
     folder, real = (os.path.join(form(table.parent), "") for form in (os.path.abspath, os.path.realpath))
-    uses, is_ours, gone, boxes = Counter[str](), False, list[str](), list[str]()
-    for number, row in _rows(table, settings):
+    for number, row in read_rows(table, settings):
+        if isinstance(row, dict) and not WRITTEN_HERE.isdisjoint(row):
+            raise DataError(
+                f"{table} is a table that dear wrote: correct it, then put its labels beside the images, "
+                f"where every command reads them: dear labels apply {quote(str(table))} FOLDER."
+            )
         with as_fault():
-            is_ours = is_ours or bool({PREDICTED, SUGGESTED} & {*row})
-            uses[use := _use_of(row)] += 1
-            if use in (UNCHECKED, NONE):
-                continue
             boxes = boxes or [name for name in row if name.lower() in BOXES and isinstance(row, dict)]
             entry = _entry(f"{table}, line {number}", row, find, settings)
             path = os.path.abspath(os.path.join(folder, entry.path)).replace("//", "/")  # at the start
             if path.startswith(folder):  # an absolute path may name the same image without links
                 path = real + path.removeprefix(folder)
-            if path in entries and is_ours and entries[path].label == entry.label:
-                continue  # a picture may be in a review for two reasons
             if path in entries:
                 hint = f" Its columns are of boxes ({boxes[0]}): {PURPOSE}." if boxes else ""
                 raise DataError(
                     f"{entry.where}: the image {entry.path} is already in {entries[path].where}.{hint}"
                 )
-            if is_ours and not is_readable(Path(path)):
-                gone.append(entry.path)
             entries[path] = entry
-    if gone and len(gone) < len(entries):  # else it may be of another folder, which is an error
-        entries = {path: entry for path, entry in entries.items() if entry.path not in {*gone}}
-        notes.append(
-            f"{plural(len(gone), 'row')} of files that are gone or unreadable: {list_names(gone, FEW)}"
-        )
-    if boxes:
-        notes.append(f"its column {boxes[0]} is of boxes, and is not read: {PURPOSE}")
-    if uses[NONE]:
-        notes.append(f"{plural(uses[NONE], 'row')} with the label {NONE}, which is no class: left out")
-    if uses[UNCHECKED]:
-        told = f"{uses[UNCHECKED]} of its {uses.total()} rows are predictions that nobody checked"
-        if not entries:
-            raise DataError(
-                f"{table}: {told}, not labels. Correct those that are wrong, write yes in the column "
-                f"{CHECKED} beside those that are right, and fill in labels that are empty."
-            )
-        labeled = f"{uses['corrected']} are corrected, {uses['checked']} checked"
-        notes.append(
-            f"{told}, and are left out: {uses['given'] or labeled}{' have labels' * bool(uses['given'])}"
-        )
     if not entries:
         raise DataError(f"{table} lists no images. It needs lines with {COLUMNS}.")
-    return [*entries.values()], notes, is_ours
+    notes = [f"its column {boxes[0]} is of boxes, and is not read: {PURPOSE}"] if boxes else []
+    return [*entries.values()], notes
 
 
-UNCHECKED = "unchecked"
+class Answer(NamedTuple):
+    """What somebody said of an image in a table that dear wrote: the line, the file, and the label."""
+
+    where: str
+    file: Path
+    label: str
 
 
-def _use_of(row: Any) -> str:
-    """What the label of a row is: "given", or in a table of predictions corrected, checked or unchecked; it
-    may be `NONE` there, and beside suggestions.
+def read_answers(table: Path, *folders: Path) -> tuple[list[Answer], int]:
+    """The rows of a reviewed table that somebody corrected, confirmed or filled in, and how many nobody did.
+    Paths are relative to the table, else to one of some other folders. Raises DataError naming the line.
     """
-    if not isinstance(row, dict):
-        return "given"
-    label, predicted, checked = (
-        (row.get(name) or "").strip() for name in (column(LABELS, row), PREDICTED, CHECKED)
-    )
-    if {SUGGESTED, PREDICTED} & row.keys() and label.replace(" ", "_") == NONE:
-        return NONE
-    if SUGGESTED in row and not label:
-        return UNCHECKED
-    if not {PROBABILITY, PREDICTED} & row.keys():
-        return "given"
-    if checked:
-        return "checked"
-    return UNCHECKED if label in ("", predicted) or PREDICTED not in row else "corrected"
+    finders = [(folder, find_files(folder)) for folder in (table.parent, *folders)]
+    answers, unanswered = list[Answer](), 0
+    for number, row in read_rows(table, DataSettings()):
+        where = f"{table}, line {number}"
+        if not isinstance(row, dict):
+            raise DataError(f"{table}: a table that was reviewed is a .csv.")
+        names = column(PATHS, row), column(LABELS, row), PREDICTED, SUGGESTED, CHECKED
+        path, label, predicted, suggested, checked = (
+            ESCAPED.sub("", plain_label(row.get(name) or "")) for name in names
+        )
+        if plain_name(label) == KEEP or (checked and not label):
+            label, checked = predicted or suggested, KEEP
+            if not label:
+                raise DataError(f"{where}: it has no label to keep: write that of its class.")
+        is_prediction = not {PREDICTED, PROBABILITY}.isdisjoint(row)
+        if not label or (is_prediction and not checked and (label == predicted or PREDICTED not in row)):
+            unanswered += 1
+            continue
+        files = [folder / find(path) for folder, find in finders]
+        answers.append(Answer(where, next((file for file in files if file.is_file()), files[0]), label))
+    return answers, unanswered
 
 
-def holds_labels(table: Path) -> bool:
-    """True for a CSV of predictions, suggestions or a review in which somebody corrected or checked rows."""
-    with suppress(OSError, ValueError, csv.Error), table.open(encoding="utf-8-sig", newline="") as file:
-        rows = csv.DictReader(file)
-        is_ours = bool({PREDICTED, SUGGESTED} & {*(rows.fieldnames or ())})
-        return is_ours and any(_use_of(row) != UNCHECKED for row in rows)
+def holds_answers(table: Path) -> bool:
+    """True for a table that dear wrote in which somebody corrected, confirmed or filled in labels."""
+    with suppress(DataError):
+        return table.is_file() and bool(read_answers(table)[0])
     return False
 
 
@@ -313,9 +301,9 @@ def lists_files(table: Path, settings: DataSettings = DataSettings()) -> bool:
         return False
     find = find_files(table.parent)
     with suppress(DearError):
-        for _, row in islice(_rows(table, settings), SAMPLE):
+        for _, row in islice(read_rows(table, settings), SAMPLE):
             row = parse_json(row, table, file_names=True) if isinstance(row, str) else row
-            if not isinstance(row, dict) or {PROBABILITY, PREDICTED, SUGGESTED} & row.keys():
+            if not isinstance(row, dict) or not WRITTEN_HERE.isdisjoint(row):
                 return False
             path = row.get(settings.named_columns.get("path", "")) or row.get(column(PATHS, row))
             if isinstance(path, str) and path and os.path.isfile(table.parent / find(path)):
@@ -323,7 +311,7 @@ def lists_files(table: Path, settings: DataSettings = DataSettings()) -> bool:
     return False
 
 
-def _rows(table: Path, settings: DataSettings) -> Iterator[tuple[int, Any]]:
+def read_rows(table: Path, settings: DataSettings) -> Iterator[tuple[int, Any]]:
     """Each row with the number of its line: of a CSV file a mapping by column, of a JSONL file the line.
     Raises DataError for a table without the two columns.
     """

@@ -75,9 +75,29 @@ function classify() {
     const { top, none_of_these: none } = await response.json();
     const longest = Math.max(1e-9, ...top.flatMap((one) => Object.values(one.evidence).map(Math.abs)));
     explain(top[0].evidence);
+    $("correct").hidden = !info.corrections;
+    $("label").value = none ? "none" : top[0].name;
+    $("saved").hidden = true;
     const classes = top.map((one, rank) => candidate(one, rank, rank ? top[0] : top[1], longest));
     return none ? [el("p", { class: "alert" }, "This looks like none of these."), ...classes] : classes;
   });
+}
+
+// Keep what the image shows, in the corrections beside the data.
+async function correct() {
+  const form = new FormData();
+  form.append("image", image);
+  let told;
+  try {
+    const sent = { method: "POST", body: form };
+    const named = new URLSearchParams({ label: $("label").value, name: image.name });
+    const { label, is_in_data: isInData } = await (await answer(await fetch(`api/labels?${named}`, sent))).json();
+    told = `Saved: ${label}.${isInData ? "" : " This image is not among those of the data: its label counts once it lies there."}`;
+  } catch (error) {
+    told = error.message;
+  }
+  $("saved").textContent = told;
+  $("saved").hidden = false;
 }
 
 function explain(evidence) {
@@ -231,7 +251,7 @@ function later(what, work) {
 function takeAll(files) {
   if (files.length > 1) {
     document.querySelector("main").classList.add("busy");
-    for (const id of ["look", "near", "said", "preview"]) $(id).hidden = true;
+    for (const id of ["look", "near", "said", "preview", "correct"]) $(id).hidden = true;
     asking.result?.abort();
     $("result").replaceChildren();
     image = null;
@@ -289,6 +309,10 @@ function listen() {
     classify();
     table.again(asked());
   });
+  $("correct").addEventListener("submit", (event) => {
+    event.preventDefault();
+    correct();
+  });
   $("top").addEventListener("input", () => { $("top-shown").textContent = $("top").value; later("classes", classify); });
   $("count").addEventListener("input", () => { $("count-shown").textContent = $("count").value; later("near", neighbors); });
   $("layer").addEventListener("change", () => { heads(); look(); });
@@ -317,6 +341,7 @@ async function start() {
   } });
   offer(info.examples);
   $("bounds").textContent = `Up to ${info.limits.upload} MiB and ${info.limits.megapixels} megapixels`;
+  $("known").replaceChildren(...["none", ...info.classes].map((name) => el("option", { value: name })));
   $("others").placeholder = info.classes.slice(0, 3).join(", ");
   $("layer").replaceChildren(...Array.from({ length: info.layers }, (_, at) => el("option", { value: at + 1 }, String(at + 1))));
   $("layer").value = info.layers;

@@ -46,7 +46,7 @@ class TestTable:
     @pytest.mark.parametrize(
         "text",
         [
-            "file,class,probability,checked\na/0.png,ant,0.7,yes\nb/0.png,bee,0.6,x\n",
+            "file,class,checked\na/0.png,ant,yes\nb/0.png,bee,x\n",
             "class,file,path,label\nno,no,a/0.png,ant\nno,no,b/0.png,bee\n",  # path and label first
             "path;label\na/0.png;ant\nb/0.png;bee\n",  # of a spreadsheet in Germany
             '{"file": "a/0.png", "class": "ant"}\n{"image": "b/0.png", "label": "bee"}\n',
@@ -164,36 +164,6 @@ def test_a_comma_in_the_name_of_a_class(two: Path, settings: DataSettings) -> No
     assert {*labels(two, text, settings).values()} == {"salt, pepper", "salt"}
 
 
-PREDICTED = """file,class,probability,predicted,checked
-a/0.png,ant,0.9,ant,
-a/1.png,bee,0.5,ant,
-b/0.png,bee,0.8,bee,yes
-b/1.png,'-x,0.4,'-x,
-b/2.png,none of these,0.4,bee,
-"""
-
-
-class TestPredictions:
-    def test_only_corrected_and_checked_rows_are_labels(self, two: Path, settings: DataSettings) -> None:
-        (two / "list.csv").write_text(PREDICTED)
-        for name in ("a/1.png", "b/1.png"):
-            picture(two / name)
-        data = load(two / "list.csv", replace(settings, test_share=0.0))
-        assert data.train.paths == ("a/1.png", "b/0.png")  # type: ignore[attr-defined]
-        assert data.classnames == ("bee",)
-        assert any("1 row with the label none_of_these" in note for note in data.notes)
-        assert any("2 of its 5 rows" in note and "1 are corrected, 1 checked" in note for note in data.notes)
-
-    @pytest.mark.parametrize(
-        "header", ["file,class,probability", "file,class,predicted", "file,class,probability,predicted"]
-    )
-    def test_as_they_were_predicted(self, two: Path, settings: DataSettings, header: str) -> None:
-        cells = {"class": "ant", "probability": "0.9", "predicted": "ant"}
-        row = ["a/0.png", *(cells[name] for name in header.split(",")[1:])]
-        (two / "list.csv").write_text(f"{header}\n{','.join(row)}\n")
-        refused(two / "list.csv", settings, "1 of its 1 rows are predictions that nobody checked")
-
-
 def test_a_table_of_windows(two: Path, settings: DataSettings) -> None:
     (two / "list.csv").write_bytes("path,label\na/0.png,M\u00f6we\nb/0.png,bee\n".encode("cp1252"))
     refused(two / "list.csv", settings, "not in UTF-8")
@@ -282,32 +252,6 @@ class TestBesideFolders:
             (tmp_path / "d" / name).write_text(f"path,label\n{rows}\n")
         refused(tmp_path / "d", settings, "has 2 tables of its images: a.csv, b.csv. Leave one")
         refused(tmp_path / "d", settings, "call them train, val and test")
-
-
-class TestCorrections:
-    """Tables that dear wrote, beside the folder that they are of."""
-
-    HEAD = "path,label,suggested,probability,other,reason,predicted,checked\n"
-
-    def test_a_picture_for_two_reasons_is_one_correction(self, two: Path, settings: DataSettings) -> None:
-        rows = "a/0.png,b,b,0.9,,,a,\n" * 2
-        assert labels(two, self.HEAD + rows + "b/0.png,b,,,,,b,yes\n", settings) == {
-            "a/0.png": "b",
-            "b/0.png": "b",
-        }
-        refused_rows = "a/0.png,b,b,0.9,,,a,\na/0.png,c,b,0.9,,,a,\n"
-        (two / "list.csv").write_text(self.HEAD + refused_rows)
-        refused(two / "list.csv", settings, "is already in")
-
-    def test_rows_of_files_that_are_gone_make_no_class(self, two: Path, settings: DataSettings) -> None:
-        (two / "c.png").write_bytes(b"no image")
-        rows = "a/0.png,b,b,0.9,,,a,\nb/0.png,a,,,,,b,\ngone.png,owl,,,,,b,\nc.png,bat,,,,,b,\n"
-        (two / "list.csv").write_text(self.HEAD + rows)
-        data = load_dataset(two / "list.csv", replace(settings, test_share=0))
-        assert data.classnames == ("a", "b")
-        assert any(
-            "2 rows of files that are gone or unreadable: gone.png, c.png" in note for note in data.notes
-        )
 
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl"])

@@ -1,0 +1,229 @@
+"""Corrections of labels: what people said of photographs, in a table beside the data that is read with it.
+
+A photograph is known by the content of its file, so that its correction follows it if it is moved or renamed.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from dear.data.images.decode import is_readable
+from dear.data.images.hashes import hash_files
+from dear.data.images.photos import file_hash
+from dear.data.settings import DataSettings
+from dear.data.sources.listing import (
+    UNLABELED,
+    Listing,
+    Row,
+    describe_new_class,
+    plain_label,
+    plain_name,
+    sort_names,
+)
+from dear.data.sources.table import ESCAPED, LABELS, PATHS, column, read_rows
+from dear.errors import DataError, plural
+from dear.reading.files import CORRECTIONS, expanded
+from dear.writing import csv_rows, csv_text, locked, output_file
+
+REMOVE = "remove"
+"""What the table has as the label of an image that is left out."""
+OF_NO_CLASS = frozenset([REMOVE, "none", "none of these"])
+"""Answers that mean this, unless a class is called so."""
+
+
+class Correction(NamedTuple):
+    """A row: where the image was, the folder or label of its class or `REMOVE`, and the hash of its file.
+    The hash is empty if the row has none and the file is gone.
+    """
+
+    path: str
+    label: str
+    content: bytes
+
+
+def corrections_file(data: Any) -> Path | None:
+    """The table of the corrections of a data set: in its folder, or beside its table or zip. None for data
+    that is no file, such as a benchmark by name.
+    """
+    if not isinstance(data, str | Path):
+        return None
+    path = expanded(data)
+    if path.is_dir():
+        return path / CORRECTIONS
+    return path.with_name(CORRECTIONS) if path.is_file() else None
+
+
+def key_of(label: str, keys: Sequence[str], classnames: Sequence[str]) -> str:
+    """What the corrections of a data set have for an answer: the folder or label of the class that is called
+    so, `REMOVE`, or that of a new class.
+    """
+    known = dict(zip(map(plain_name, keys), keys, strict=True))
+    known |= dict(zip(map(plain_name, classnames), keys, strict=True))
+    if key := known.get(plain_name(label)):
+        return key
+    if plain_name(label) not in OF_NO_CLASS:
+        return plain_label(label)
+    if REMOVE in known:
+        raise DataError(
+            f"a class is called {REMOVE!r}, so no image can be left out by that: rename the class."
+        )
+    return REMOVE
+
+
+def read_corrections(table: Path) -> list[Correction]:
+    """The rows of a table; none if there is none. A row without a hash has that of the file that it names.
+    Raises DataError naming the line.
+    """
+    corrections = list[Correction]()
+    for number, row in read_rows(table, DataSettings()) if table.is_file() else ():
+        where, names = f"{table}, line {number}", (column(PATHS, row), column(LABELS, row), "hash")
+        path, label, digest = (ESCAPED.sub("", plain_label(row.get(name) or "")) for name in names)
+        if not path or not label:
+            raise DataError(f"{where} needs a path and a label: that of a class, or {REMOVE}.")
+        try:
+            content = bytes.fromhex(digest)
+        except ValueError as error:
+            raise DataError(f"{where}: {digest!r:.40} is no hash of a file: leave its cell empty.") from error
+        if not content:
+            with suppress(DataError):
+                content = file_hash(table.parent / path)
+        corrections.append(Correction(path, label, content))
+    return corrections
+
+
+def answered_contents(data: Any) -> set[bytes]:
+    """The hashes of the files of which somebody said what they show, in the corrections of some data sets."""
+    sources = data if isinstance(data, list | tuple) else [data]
+    tables = {table for source in sources if (table := corrections_file(source)) is not None}
+    return {correction.content for table in tables for correction in read_corrections(table)}
+
+
+def correct(listing: Listing, table: Path, settings: DataSettings) -> Listing:
+    """A data set with its corrections. Images stay on the side of a split; a class that loses its last image
+    is none. A benchmark stays as it was published.
+
+    Of several rows of a content that of the file itself counts, then one with a class, for copies are of one
+    class; a row that leaves out a file leaves out its copies only if the file is gone.
+    """
+    corrections = read_corrections(table)
+    if not corrections or listing.benchmark:
+        told = (f"{CORRECTIONS} is not read: a benchmark stays as published",) if corrections else ()
+        return replace(listing, notes=(*listing.notes, *told))
+    known, new, counts = (
+        {plain_name(key): key for key in listing.keys},
+        list[str](),
+        Counter[tuple[str, str]](),
+    )
+    labels = {key: label for label, key in enumerate(listing.keys)}
+    chosen, splits = _rows_by_path(listing, table, corrections, settings), dict[str, list[Row]]()
+    for part, rows in listing.splits.items():
+        splits[part] = []
+        for row in rows:
+            label = chosen[row.path].label if row.path in chosen else ""
+            key, is_unlabeled = known.get(plain_name(label)), row.label == UNLABELED
+            if key is None and label and plain_name(label) in OF_NO_CLASS:
+                counts["image", "left out"] += 1
+                continue
+            if key is None and label and is_readable(listing.folder / row.path):
+                key = known[plain_name(label)] = label
+                labels[key] = len(labels)
+                if listing.keys:
+                    new.append(describe_new_class(CORRECTIONS, listing.name, label, listing.keys))
+            if key is None and is_unlabeled:
+                counts["image", "without a label left out"] += 1
+                continue
+            corrected = row if key is None else Row(row.path, labels[key])
+            if key is not None:
+                verb = "confirmed" if corrected == row else "given" if is_unlabeled else "changed"
+                counts["label", verb] += 1
+            splits[part].append(corrected)
+    used = len({*chosen.values()})
+    what = (
+        ", ".join(f"{plural(count, noun)} {verb}" for (noun, verb), count in counts.items())
+        or "nothing to do"
+    )
+    elsewhere = len(corrections) - used
+    away = f"; {elsewhere} {'is' if elsewhere == 1 else 'are'} of files that are not here" * bool(elsewhere)
+    notes = [*listing.notes, f"{CORRECTIONS}: {used} of {plural(len(corrections), 'row')} used: {what}{away}"]
+    return _with_classes(replace(listing, notes=(*notes, *new)), labels, splits)
+
+
+def _rows_by_path(
+    listing: Listing, table: Path, corrections: Sequence[Correction], settings: DataSettings
+) -> dict[str, Correction]:
+    """The row that counts for each image that has one."""
+    by_content, paths = dict[bytes, list[Correction]](), listing.paths
+    for correction in corrections:
+        if correction.content:
+            by_content.setdefault(correction.content, []).append(correction)
+    files = [listing.folder / path for path in paths]
+    contents = zip(paths, hash_files(files, settings.threads, settings.cache_folder()), strict=True)
+    names = {
+        (path, content): {
+            path,
+            os.path.relpath(listing.folder / path, table.parent),
+            str(listing.folder / path),
+        }
+        for path, content in contents
+        if content in by_content
+    }
+    here = {(name, content) for (_, content), spellings in names.items() for name in spellings}
+    chosen = dict[str, Correction]()
+    for (path, content), spellings in names.items():
+        rows = by_content[content]
+        itself = [row for row in rows if row.path in spellings]
+        of_class = [row for row in rows if row.label != REMOVE]
+        moved = [row for row in rows if (row.path, content) not in here]
+        if counting := [*itself[-1:], *of_class[-1:], *moved[-1:]]:
+            chosen[path] = counting[0]
+    return chosen
+
+
+def _with_classes(listing: Listing, labels: dict[str, int], splits: dict[str, list[Row]]) -> Listing:
+    """A listing with other rows, whose labels are those of these keys: without classes that have lost their
+    images, and with new ones in their place by name if all are in that order.
+    """
+    before, after = (
+        {row.label for rows in part.values() for row in rows} for part in (listing.splits, splits)
+    )
+    keys = [key for key, label in labels.items() if label in after or label not in before]
+    keys = sort_names(keys) if [*listing.keys] == sort_names(listing.keys) else keys
+    lost = [key for key in listing.keys if key not in keys]
+    names, numbers = dict(zip(listing.keys, listing.classnames, strict=True)), {}
+    for number, key in enumerate(keys):
+        numbers[labels[key]] = number
+    rows = {
+        part: tuple(Row(row.path, numbers[row.label]) for row in within) for part, within in splits.items()
+    }
+    lines = [f"{CORRECTIONS} leaves {key!r} no image: it is no class" for key in lost]
+    return replace(
+        listing,
+        keys=tuple(keys),
+        classnames=tuple(names.get(key, key) for key in keys),
+        splits=rows,
+        notes=(*listing.notes, *lines),
+    )
+
+
+def merge_corrections(table: Path, corrections: Sequence[Correction], settings: DataSettings) -> None:
+    """Write corrections into a table, atomically: a new row replaces one of the same file, and one with a
+    class all with another class for the same content. Raises OutputError.
+    """
+    with locked(table, settings.cache_folder(), seconds=60):
+        merged = {(row.path, row.content): row for row in read_corrections(table)}
+        for new in corrections:
+            if new.label != REMOVE:
+                merged = {
+                    key: row
+                    for key, row in merged.items()
+                    if row.content != new.content or row.label == REMOVE
+                }
+            merged[new.path, new.content] = new
+        with output_file(table, "the corrections", "for the data") as file, csv_rows(file) as rows:
+            rows.writerow(["path", "label", "hash"])
+            for row in sorted(merged.values()):
+                rows.writerow([csv_text(row.path), csv_text(row.label), row.content.hex()])
