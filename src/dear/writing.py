@@ -70,16 +70,22 @@ def temporary_folder(folder: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def output_file(path: Path, what: str = "", advice: str = "with --out") -> Iterator[BinaryIO]:
-    """`atomic_write` for a file that the user asked for: an OSError becomes an OutputError that says ``what``
-    the file is and how to choose another place (``advice``).
+def writing(path: Path, what: str = "", advice: str = "with --out") -> Iterator[None]:
+    """Context in which an OSError becomes an OutputError: ``what`` is written there, and by which ``advice``
+    another place is chosen.
     """
     try:
-        with atomic_write(path) as file:
-            yield file
+        yield
     except OSError as error:
-        title = f"{what} {path}".strip()
-        raise OutputError(f"cannot write {title}: {error}. Choose another place {advice}.") from error
+        reason, title = error.strerror or error, f"{what} {path}".strip()
+        raise OutputError(f"cannot write {title}: {reason}. Choose another place {advice}.") from error
+
+
+@contextmanager
+def output_file(path: Path, what: str = "", advice: str = "with --out") -> Iterator[BinaryIO]:
+    """`atomic_write` for a file that the user asked for. Raises OutputError as `writing`."""
+    with writing(path, what, advice), atomic_write(path) as file:
+        yield file
 
 
 @contextmanager
@@ -137,12 +143,12 @@ def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
                 os.replace(part / name, folder / name)
 
 
-def output_folder(folder: Path, files: Mapping[str, bytes], what: str, advice: str) -> tuple[Path, ...]:
-    """`write_folder` for files that the user asked for; returns them. Raises OutputError as `output_file`."""
-    try:
+def output_folder(
+    folder: Path, files: Mapping[str, bytes], what: str, advice: str = "with --out"
+) -> tuple[Path, ...]:
+    """`write_folder` for files that the user asked for; returns them. Raises OutputError as `writing`."""
+    with writing(folder, what, advice):
         write_folder(folder, files)
-    except OSError as error:
-        raise OutputError(f"cannot write {what} to {folder}: {error.strerror or error}; {advice}") from error
     return tuple(folder / name for name in files)
 
 
@@ -153,15 +159,20 @@ def try_place(folder: Path) -> None:
         pass
 
 
-def require_writable(path: Path) -> None:
-    """Raise OutputError for a file that cannot be written, before its content is computed."""
-    try:
-        if path.is_dir():
+def require_writable(path: Path, what: str = "", advice: str = "with --out", *, folder: bool = False) -> None:
+    """Raise OutputError as `writing` for a file, or a ``folder``, that cannot be written, before its content
+    is computed.
+    """
+    with writing(path, what, advice):
+        if path.is_dir() and not folder:
             raise IsADirectoryError("it is a folder")
-        try_place(path.parent)
-    except OSError as error:
-        reason = error.strerror or error
-        raise OutputError(f"cannot write {path}: {reason}. Choose another place.") from error
+        try_place(path if folder else path.parent)
+
+
+def make_folder(folder: Path, advice: str = "with --out") -> None:
+    """Create a folder before what is written into it is computed. Raises OutputError as `writing`."""
+    require_writable(folder, "to", advice, folder=True)
+    folder.mkdir(parents=True, exist_ok=True)
 
 
 def foreign_files(folder: Path) -> list[str]:

@@ -11,10 +11,11 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from dear import writing
 from dear.backbone.clip import Clip, Identity
 from dear.backbone.loading import tiny
 from dear.cli.main import main
-from dear.evaluation import records, trial
+from dear.evaluation import trial
 from dear.evaluation.ablations import ablations
 from dear.methods.dear.method import Dear
 from dear.roles.table import RoleTable
@@ -203,7 +204,7 @@ def test_ctrl_c(
 
     words = [*RUN, "--data", str(photos), "--methods", "dear", "--roles", str(small), *SHORT]
     words += ["--out", str(out)]
-    places = {"training": (trial, "train"), "test": (trial, "predict"), "the write": (records.os, "fsync")}
+    places = {"training": (trial, "train"), "test": (trial, "predict"), "the write": (writing.os, "fsync")}
     with monkeypatch.context() as patch:
         patch.setattr(*places[during], stop)
         printed, told = run(words, 130)

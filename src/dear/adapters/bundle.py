@@ -31,7 +31,7 @@ from dear.adapters.bundle_config import (
     without_folders,
 )
 from dear.adapters.facts import BundleScores, TrainingFacts
-from dear.adapters.wording import describe_accuracy, describe_fit, describe_names, verdict
+from dear.adapters.wording import describe_accuracy, describe_fit, describe_names, describe_test
 from dear.backbone.clip import Clip, Identity, tensors_hash
 from dear.backbone.loading import hub
 from dear.backbone.loading.load import folder_for, load_clip, named_weights
@@ -134,13 +134,12 @@ class Bundle:
     @property
     def verdict(self) -> str:
         """What was measured and how the method was chosen in lines, as `dear fit` prints them."""
-        lines, facts = ["Not tested: it has no scores on test images."], self.training
-        if self.scores is not None:
-            lines = [f"On {plural(self.scores.images, 'test image')}:"]
-            lines += [f"  {sentence}" for sentence in verdict(self.scores)]
+        facts, scores = self.training, self.scores
+        tested = () if scores is None else (scores.refused, scores.images)
+        lines = describe_test(scores, facts.earlier_test)
         with_images = [name for name in self.classes if name not in facts.named]
         lines += describe_names(facts.name_cost, self.classes, with_images)
-        lines += [*describe_fit(self.method, facts), *describe_refusal(self.known, self.refuse)]
+        lines += [*describe_fit(self.method, facts), *describe_refusal(self.known, self.refuse, *tested)]
         lines += describe_issues(self.review, facts.judged_labels, of_fit=True, judge=facts.judge)
         return "\n".join(lines)
 
@@ -220,7 +219,7 @@ class Bundle:
         """
         path = expanded(folder).resolve()
         check_writable(path)
-        output_folder(path, self._files(path.name), "the bundle", "choose another folder.")
+        output_folder(path, self._files(path.name), "the bundle", "for it")
         return path
 
     def _files(self, title: str) -> dict[str, bytes]:

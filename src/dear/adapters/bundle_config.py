@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path, PureWindowsPath
 from typing import TYPE_CHECKING, Any
 
-from dear.adapters.wording import list_facts, list_metrics, verdict
+from dear.adapters.wording import describe_test, list_facts, list_metrics, verdict
 from dear.backbone.loading import hub
 from dear.backbone.names import CARD as CARD_OF_TINY
 from dear.backbone.names import TINY, may_be_folder
@@ -20,7 +20,7 @@ from dear.limits import LimitError
 from dear.reading.files import ReadingError, expanded
 from dear.reading.plain import read_json
 from dear.reading.typed import typed
-from dear.writing import UNFINISHED, foreign_files, try_place
+from dear.writing import UNFINISHED, foreign_files, try_place, writing
 
 if TYPE_CHECKING:
     from dear.adapters.bundle import Bundle
@@ -90,7 +90,7 @@ def check_writable(folder: Path, *, overwrite: bool = True) -> None:
     """Raise OutputError for a path where a bundle cannot be written: a file, a folder with other contents, a
     path where no folder can be created, or, unless ``overwrite``, a folder that holds a bundle.
     """
-    try:
+    with writing(folder, "the bundle", "for it"):
         if folder.exists() and not folder.is_dir():
             raise OutputError(f"{folder} is a file: a bundle is a folder. Choose another path.")
         if folder.exists() and foreign_files(folder) and not (folder / ADAPTER).is_file():
@@ -103,8 +103,6 @@ def check_writable(folder: Path, *, overwrite: bool = True) -> None:
                 "it, or another folder with --out."
             )
         try_place(folder)
-    except OSError as error:
-        raise OutputError(f"cannot write the bundle {folder}: {error}. Choose another folder.") from error
 
 
 def model_card(bundle: "Bundle", title: str) -> str:
@@ -125,7 +123,7 @@ def model_card(bundle: "Bundle", title: str) -> str:
         settings=asdict(bundle.settings),
         facts=list_facts(bundle.training),
         metrics={} if scores is None else list_metrics(scores, 2),
-        findings=[] if scores is None else verdict(scores),
+        findings=verdict(scores) if scores else describe_test(None, bundle.training.earlier_test),
         caution=CARD_OF_TINY if bundle.model == TINY else "",
         literal=_literal,
         code=_code,

@@ -27,8 +27,9 @@ from dear.reading.files import expanded
 from dear.report.grid import csv_file
 from dear.report.intervals import LEVEL, gain_interval, mcnemar_test, share_interval
 from dear.report.mistakes import WORST, image_rows, percent, title_of
-from dear.report.render import check_folder, gallery_photo, render_page, write_page
+from dear.report.render import gallery_photo, render_page, write_page
 from dear.training.cache import Cache
+from dear.writing import require_writable
 
 PAGE = "comparison.html"
 Right = Literal["second", "first", "neither"]
@@ -202,7 +203,7 @@ def compare(
     method to fit, and as `dear.fit` and `dear.Predictor`.
     """
     if out is not None:
-        check_folder(expanded(out))
+        require_writable(expanded(out), "the page to", folder=True)
     if fit_options and not any(map(_is_method, (first, second))):
         raise SettingsError(
             f"{next(iter(fit_options))} is for methods that are fitted: a bundle has its own."

@@ -32,8 +32,9 @@ from dear.report.plots import (
     reliability_diagram,
     training_curves,
 )
-from dear.report.render import check_folder, render_page, write_page
+from dear.report.render import render_page, write_page
 from dear.roles.table import HeadRole, RoleTable
+from dear.writing import require_writable
 
 PAGE = "evaluation.html"
 MISTAKES = 24
@@ -64,7 +65,7 @@ def write_evaluation(
 
     Raises DataError as `evaluate_bundle`, OutputError for a folder that cannot be written to.
     """
-    check_folder(Path(folder))
+    require_writable(Path(folder), "the page to", folder=True)
     scores, page = evaluation_page(predictor, dataset, **options)
     numbers = {name: value for name, value in vars(scores).items() if isinstance(value, int | float)}
     tables = page.mistakes.tables()

@@ -94,54 +94,6 @@ class NameCost:
 
 
 @dataclass(frozen=True)
-class TrainingFacts:
-    """What a bundle was fitted on and how.
-
-    Attributes:
-        data, data_identity: The name of the data set, and the hash of its contents.
-        shots: Training images of each class; None if all were used.
-        train_images, unlabeled_images, calibration_images: How many images took part in the fit.
-        epoch, epochs: The epoch whose parameters these are; all epochs.
-        train, overrides, teacher: Settings of training, those that were asked for, and how a teacher was
-            trained.
-        chosen, candidates: Why the method was chosen, and what was tried; empty if the user named it.
-        unlabeled, left_out: What images without labels were worth; the test on left-out images.
-        doubted_labels: How many labels look wrong, and took no part in the fit of the temperature.
-        uncalibrated: Why the temperature could not be fitted.
-        named, name_cost: The classes by name alone, and what such a class takes and finds, if it is known.
-        judged_labels, judge: How many labels were reviewed, and by which method if by another.
-        environment: Software and machine.
-        command: The command line, if it was fitted by one.
-    """
-
-    data: str = ""
-    data_identity: str = ""
-    shots: Several | None = None
-    train_images: ImageCount = 0
-    unlabeled_images: ImageCount = 0
-    calibration_images: ImageCount = 0
-    seed: int = 1
-    epoch: Several | None = None
-    epochs: tuple[Epoch, ...] = ()
-    seconds: Number = 0.0
-    train: Mapping[str, Any] = field(default_factory=dict)
-    overrides: Mapping[str, Any] = field(default_factory=dict)
-    teacher: Mapping[str, Any] | None = None
-    chosen: str = ""
-    candidates: tuple[TriedMethod, ...] = ()
-    unlabeled: UnlabeledGain | None = None
-    left_out: LeftOutTest | None = None
-    doubted_labels: ImageCount = 0
-    uncalibrated: str = ""
-    named: tuple[str, ...] = ()
-    name_cost: NameCost | None = None
-    judged_labels: ImageCount = 0
-    judge: str = ""
-    environment: Mapping[str, Any] = field(default_factory=dict)
-    command: str = ""
-
-
-@dataclass(frozen=True)
 class BundleScores:
     """Accuracy, log-loss and calibration error on labeled images. A field with the name of a metric
     (`dear.evaluation.metrics`) holds its value.
@@ -188,3 +140,54 @@ class BundleScores:
     def __post_init__(self) -> None:
         if self.gained + self.lost > self.images:
             raise DataError("more test images are gained and lost than there are.")
+
+
+@dataclass(frozen=True)
+class TrainingFacts:
+    """What a bundle was fitted on and how.
+
+    Attributes:
+        data, data_identity: The name of the data set, and the hash of its contents.
+        shots: Training images of each class; None if all were used.
+        train_images, unlabeled_images, calibration_images: How many images took part in the fit.
+        epoch, epochs: The epoch whose parameters these are; all epochs.
+        train, overrides, teacher: Settings of training, those that were asked for, and how a teacher was
+            trained.
+        chosen, candidates: Why the method was chosen, and what was tried; empty if the user named it.
+        unlabeled, left_out: What images without labels were worth; the test on left-out images.
+        doubted_labels: How many labels look wrong, and took no part in the fit of the temperature.
+        uncalibrated: Why the temperature could not be fitted.
+        named, name_cost: The classes by name alone, and what such a class takes and finds, if it is known.
+        judged_labels, judge: How many labels were reviewed, and by which method if by another.
+        earlier_test: What was measured of an earlier fit of the same method to some of these images, if none
+            is left to test on.
+        environment: Software and machine.
+        command: The command line, if it was fitted by one.
+    """
+
+    data: str = ""
+    data_identity: str = ""
+    shots: Several | None = None
+    train_images: ImageCount = 0
+    unlabeled_images: ImageCount = 0
+    calibration_images: ImageCount = 0
+    seed: int = 1
+    epoch: Several | None = None
+    epochs: tuple[Epoch, ...] = ()
+    seconds: Number = 0.0
+    train: Mapping[str, Any] = field(default_factory=dict)
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    teacher: Mapping[str, Any] | None = None
+    chosen: str = ""
+    candidates: tuple[TriedMethod, ...] = ()
+    unlabeled: UnlabeledGain | None = None
+    left_out: LeftOutTest | None = None
+    doubted_labels: ImageCount = 0
+    uncalibrated: str = ""
+    named: tuple[str, ...] = ()
+    name_cost: NameCost | None = None
+    judged_labels: ImageCount = 0
+    judge: str = ""
+    earlier_test: BundleScores | None = None
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    command: str = ""

@@ -37,6 +37,7 @@ from dear.curation.issues import REFUSED_SHARE, REVIEW_CSV
 from dear.curation.outliers import fit_outlier_model
 from dear.curation.unlabeled import add_unlabeled, read_unlabeled, require_taken
 from dear.data.dataset import Dataset
+from dear.data.images.photos import split_hashes
 from dear.data.loading import held_notes, is_several, of_world
 from dear.data.settings import DataSettings
 from dear.data.sources.corrections import answered_contents
@@ -184,6 +185,8 @@ def fit(
         except DearError as error:  # of a method in place of the fitted one, or because there are no images
             warn(f"training images cannot be left out: {error}")
         bundle, test = measure(bundle, clip, images.dataset, report, session.cache)
+        if continue_from is not None and bundle.scores is None:
+            bundle = add_earlier_test(bundle, Bundle.from_pretrained(expanded(continue_from)))
         if review and reviewed is not None:
             judge = "" if reviewed.method == bundle.method else reviewed.method
             facts = replace(bundle.training, judged_labels=len(reviewed.judged), judge=judge)
@@ -291,6 +294,16 @@ def measure(
     options: dict[str, Any] = {"is_unseen": True, "progress": report, "cache": cache}
     scores, predictions, _ = evaluate_images(Predictor(bundle, clip=clip), dataset, **options)
     return replace(bundle, scores=scores), predictions.frozen
+
+
+def add_earlier_test(bundle: Bundle, earlier: Bundle) -> Bundle:
+    """The bundle with what was measured of an earlier one, if that has the same method, settings and classes
+    and was fitted on images of this one alone.
+    """
+    facts = [(each.method, each.settings, each.classes, each.weights) for each in (bundle, earlier)]
+    if facts[0] != facts[1] or split_hashes(earlier.image_hashes) - split_hashes(bundle.image_hashes):
+        return bundle
+    return replace(bundle, training=replace(bundle.training, earlier_test=earlier.scores))
 
 
 def save(bundle: Bundle, out: Path) -> None:

@@ -89,6 +89,19 @@ def verdict(scores: BundleScores) -> list[str]:
     return lines
 
 
+def describe_test(scores: BundleScores | None, earlier: BundleScores | None = None) -> list[str]:
+    """The `verdict` on a bundle's test images in lines; without any, what was measured of an ``earlier`` fit
+    of the same method to some of its images.
+    """
+    if scores is not None:
+        return [f"On {plural(scores.images, 'test image')}:", *(f"  {line}" for line in verdict(scores))]
+    lines = ["Not tested: it has no scores on test images."]
+    if earlier is not None:
+        lines += ["The earlier fit, of the same method to a part of these images, has:"]
+        lines += [f"  {line}" for line in describe_accuracy(earlier)]
+    return lines
+
+
 def describe_fit(method: str, facts: TrainingFacts) -> list[str]:
     """Why a method was chosen and what it was chosen from, what images without labels were worth, how many
     left-out training images are right, and why probabilities are not calibrated; each in lines if it is so.

@@ -1,6 +1,5 @@
 """`dear data`: which data sets there are, and what is in them."""
 
-from functools import partial
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
@@ -112,9 +111,7 @@ def command_check(
     from dear.data.check import check_dataset
 
     with StepProgress() as progress:
-        return check_dataset(
-            [name, *more], dataset, decode=decode, progress=partial(progress, "reading images")
-        )
+        return check_dataset([name, *more], dataset, decode=decode, progress=progress)
 
 
 def render_check(result: "Check", console: PrintableConsole) -> None:

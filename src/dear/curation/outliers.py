@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from dear.errors import DataError, plural
 from dear.methods.dear_plus.fitting import LEAST_IMAGES
 from dear.methods.dear_plus.gaussian import Evidence, LabeledGaussians
-from dear.report.intervals import LEVEL, rank_interval
+from dear.report.intervals import LEVEL, rank_interval, share_interval
 
 PREFIX = "known."
 """What the names of its tensors begin with in the file of a bundle."""
@@ -94,9 +94,11 @@ class OutlierModel(Evidence):
         return OutlierModel(**{name: tensor.to(device) for name, tensor in self.tensors().items()})
 
 
-def describe_refusal(model: OutlierModel | None, share: float) -> list[str]:
+def describe_refusal(
+    model: OutlierModel | None, share: float, refused: float | None = None, tested: int = 0
+) -> list[str]:
     """What share of images of the classes will be refused, in a line, or that none will be although a share
-    may; nothing if none may.
+    may; nothing if none may. A further line if clearly more were ``refused`` (a share) of ``tested`` images.
     """
     if not share:
         return []
@@ -110,7 +112,14 @@ def describe_refusal(model: OutlierModel | None, share: float) -> list[str]:
     low, high = rank_interval(rank, images)
     interval = f"({LEVEL:.0%}: {low:.1%} to {high:.1%})"
     expected = f"{rank / (images + 1):.1%} of new images of the classes {interval}"
-    return [f'Expected to be "none of these": {expected}.']
+    lines = [f'Expected to be "none of these": {expected}.']
+    if refused is not None and share_interval(round(refused * tested), tested)[0] > high:
+        lines.append(
+            f"Of the test images clearly more are ({refused:.1%}), so new images may be too: "
+            "training images that resemble each other, as those of a clip, a site or a day, make the "
+            "threshold too high. --dataset.group keeps them together."
+        )
+    return lines
 
 
 class Refusal(nn.Module):

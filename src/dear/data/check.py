@@ -1,7 +1,7 @@
 """Check a data set: counts, missing, broken and repeated files, class names, the origin of its split."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -31,6 +31,7 @@ from dear.data.sources.listing import (
 )
 from dear.data.sources.splits import divide, is_drawn
 from dear.errors import DataError, SettingsError
+from dear.progress import Progress, silent
 from dear.reading.files import file_size
 
 
@@ -85,7 +86,7 @@ def check_dataset(
     settings: DataSettings,
     *,
     decode: bool = True,
-    progress: Callable[[int, int], None] = lambda _done, _all: None,
+    progress: Progress = silent,
 ) -> Check:
     """Read a data set's lists, look for its files and, with `decode`, read every image and compare them. Of
     several ``names`` the later ones are added to the first.

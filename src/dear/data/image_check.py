@@ -3,7 +3,7 @@
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
@@ -22,6 +22,7 @@ from dear.data.images.photos import LoadedImages, image_hashes, in_parallel
 from dear.data.settings import DataSettings
 from dear.data.sources.listing import FEW, Listing
 from dear.errors import DataError, list_names, plural, warn
+from dear.progress import Progress, silent
 from dear.reading.files import file_size
 
 CHUNK = 256  # images between two calls of `progress`
@@ -40,7 +41,7 @@ Thumbnail = Float[Tensor, "pixel"]
 def check_images(
     listing: Listing,
     threads: int,
-    progress: Callable[[int, int], None] = lambda _done, _all: None,
+    progress: Progress = silent,
     *,
     cache: Path | None = None,
 ) -> tuple[dict[str, str], dict[str, Thumbnail]]:
@@ -72,7 +73,7 @@ def check_images(
                 reasons[path] = outcome
             else:
                 thumbnails[path] = outcome
-        progress(min(start + CHUNK, len(paths)), len(paths))
+        progress("reading images", min(start + CHUNK, len(paths)), len(paths))
     return reasons, thumbnails
 
 

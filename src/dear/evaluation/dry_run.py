@@ -7,10 +7,11 @@ from dear.data.loading import held_notes
 from dear.data.sources.benchmarks import named_benchmark, standard_name
 from dear.errors import DearError
 from dear.evaluation.experiment import Experiment, Machines
-from dear.evaluation.launch import Task, check_device, check_folders
+from dear.evaluation.launch import check_folders, open_session
 from dear.evaluation.resolve import MethodSetup, resolve
-from dear.evaluation.runs import check_experiment
+from dear.evaluation.runs import RunResult, check_experiment
 from dear.evaluation.session import Session
+from dear.evaluation.workers import Task
 from dear.methods.registry import method_class
 
 
@@ -22,18 +23,17 @@ def list_runs(
     Raises DearError for any other error that would stop them.
     """
     check_folders(experiments)
-    check_device(machines, experiments)
-    session, runs, errors = Session(machines.device), list[dict[str, Any]](), list[DearError]()
+    session, runs, errors = open_session(machines), list[dict[str, Any]](), list[DearError]()
     with held_notes():
         missing = [check_experiment(session, experiment) for experiment in experiments]
     for experiment, absent in zip(experiments, missing, strict=True):
         errors += absent.values()
         for run in experiment.runs():
-            task = Task(run)
             needs = {run.backbone, *run.methods, *run.data, run.protocol.trained_on}
-            if not needs & absent.keys() and (error := task.find(session)) is not None:
-                errors.append(error)
-            done = isinstance(task.result, dict)
+            result = None if needs & absent.keys() else Task(session, run).result
+            if isinstance(result, DearError):
+                errors.append(result)
+            done = isinstance(result, RunResult)
             runs.append({**run.run_facts(), "done": done, **count_work(session, run)})
     return runs, list(dict.fromkeys(map(str, errors)))
 

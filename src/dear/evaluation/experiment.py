@@ -13,7 +13,7 @@ from dear.backbone.names import BackboneName, backbone_or_default
 from dear.data.settings import DataSettings
 from dear.errors import DataError, SettingsError
 from dear.evaluation.protocols.base import Protocol
-from dear.evaluation.resolve import MethodSetup, Select, file_part, resolve
+from dear.evaluation.resolve import MethodSetup, ResolvedSettings, Select, file_part, resolve
 from dear.reading.overrides import overrides_class
 from dear.reading.typed import shown
 from dear.training.settings import TrainSettings, check_training
@@ -122,18 +122,18 @@ class Experiment(RunOptions):
                     "files, which have the letters and digits of English alone: label each differently."
                 )
             self.protocol.check_method(setup.declared)
-        self.training_settings()
+            self.settings_of(setup)
 
-    def training_settings(self) -> list[TrainSettings]:
-        """The training settings of all runs, each once. Raises SettingsError."""
-        trained_on = self.protocol.trained_on
-        settings = [
-            resolve(self.protocol, setup, name, shots, self.train).training
-            for setup in self.methods
-            for name in (self.data if trained_on is None else [trained_on])
+    def settings_of(self, setup: MethodSetup) -> list[ResolvedSettings]:
+        """All settings of the runs of a method. Raises SettingsError."""
+        from dear.data.sources.benchmarks import standard_name
+
+        source = self.protocol.trained_on
+        return [
+            resolve(self.protocol, setup, standard_name(name), shots, self.train)
+            for name in (self.data if source is None else [source])
             for shots in self.shots
         ]
-        return list(dict.fromkeys(settings))
 
     @property
     def recipe(self) -> str:

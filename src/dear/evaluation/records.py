@@ -2,12 +2,11 @@
 report uses them too.
 """
 
-import os
 import re
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
-from dear.errors import DataError, OutputError
+from dear.errors import DataError
 from dear.evaluation.protocols import PROTOCOLS
 from dear.reading.files import ReadingError
 from dear.reading.plain import read_json
@@ -68,16 +67,6 @@ class Record(TypedDict):
 def is_record_name(name: str) -> bool:
     """True if a file is called as the record of a run."""
     return RECORD_NAME.search(name) is not None
-
-
-def make_folder(folder: Path) -> None:
-    """Create the folder of records before any computation. Raises OutputError."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OutputError(f"cannot write to {folder}: {error}. Choose another place with --out.") from error
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise OutputError(f"cannot write to {folder}: no permission. Choose another place with --out.")
 
 
 def read_record(path: Path, **expected: str | None) -> dict[str, Any]:

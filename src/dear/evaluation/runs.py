@@ -5,6 +5,7 @@ is repeated, and one that was interrupted resumes.
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import chain, product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,17 +14,17 @@ from safetensors.torch import save as save_tensors
 from dear.backbone.clip import Clip, fill
 from dear.backbone.device import set_threads
 from dear.backbone.names import BackboneName, warn_of_toy
+from dear.backbone.precision import device_precision
 from dear.data.dataset import Dataset
 from dear.data.fewshot import draw_few
 from dear.data.image_check import leave_out_copies
-from dear.data.sources.benchmarks import standard_name
 from dear.errors import DataError, DearError, SettingsError, UnknownNameError, first_line, of_memory
 from dear.evaluation.experiment import Experiment
 from dear.evaluation.predictions import predictions_file
 from dear.evaluation.protocols.base import Protocol
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
-from dear.evaluation.records import PREDICTIONS, WEIGHTS, find_record, make_folder
-from dear.evaluation.resolve import MethodSetup, ResolvedRun, resolve
+from dear.evaluation.records import PREDICTIONS, WEIGHTS, find_record
+from dear.evaluation.resolve import MethodSetup, ResolvedRun
 from dear.evaluation.session import NOTHING, Session
 from dear.evaluation.trial import (
     Trial,
@@ -34,9 +35,9 @@ from dear.evaluation.trial import (
     validation_images,
 )
 from dear.methods.registry import METHODS, PATH, check_towers, register
-from dear.progress import RunProgress, TrainingStep, silent
+from dear.progress import OnStep, RunProgress, silent
 from dear.roles.table import RoleTable
-from dear.writing import UNFINISHED, output_file, write_json
+from dear.writing import UNFINISHED, make_folder, output_file, write_json
 
 Needed = str | BackboneName | MethodSetup
 """What can be missing for a run: a data set, the backbone, the teacher or the roles of a method."""
@@ -46,11 +47,11 @@ def check_experiment(session: Session, experiment: Experiment) -> dict[Needed, D
     """Check an experiment before anything is computed. Returns the errors of data sets, weights and roles
     that are missing: they may be there later. Raises DearError for anything else.
     """
-    source, missing, datasets = (
-        experiment.protocol.trained_on,
-        dict[Needed, DearError](),
-        dict[str, Dataset](),
-    )
+    source, missing = experiment.protocol.trained_on, dict[Needed, DearError]()
+    settings_of = {setup: experiment.settings_of(setup) for setup in experiment.methods}
+    datasets = dict[str, Dataset]()
+    for settings in chain.from_iterable(settings_of.values()):
+        device_precision(settings.training.precision, session.target)
     for name in experiment.data if source is None else (source, *experiment.data):
         beside = source if source in datasets else name
         try:
@@ -64,14 +65,15 @@ def check_experiment(session: Session, experiment: Experiment) -> dict[Needed, D
     warn_of_toy(experiment.backbone.model, world=experiment.world)
     clip: Clip | None = None
     try:
-        clip = session.backbone(experiment)
+        clip = session.clip(*experiment.backbone, experiment.named_by)
         experiment.dataset.require_short_side(clip.image_size)
     except DearError as error:
         missing[experiment.backbone] = error
     for setup in experiment.methods:
         try:
-            for backbone in teacher_backbones(experiment, setup):
-                session.clip(*backbone, experiment.named_by)
+            for model, pretrained in {each.method.teacher_backbone() for each in settings_of[setup]}:
+                if model:
+                    session.clip(model, pretrained, experiment.named_by)
             if clip is not None:
                 check_towers(setup.method, clip)
                 session.roles(clip, setup, experiment.roles)
@@ -81,20 +83,6 @@ def check_experiment(session: Session, experiment: Experiment) -> dict[Needed, D
         trained_on = [*datasets.values()] if source is None else [datasets[source]]
         check_methods(session, experiment, clip, [*datasets.values()], trained_on)
     return missing
-
-
-def teacher_backbones(experiment: Experiment, setup: MethodSetup) -> list[tuple[str, str | None]]:
-    """The backbones of a method's teachers that are not that of the experiment."""
-    if setup.declared.teacher is None:
-        return []
-    source, protocol = experiment.protocol.trained_on, experiment.protocol
-    settings = [
-        resolve(protocol, setup, standard_name(name), shots, experiment.train).method
-        for name in (experiment.data if source is None else [source])
-        for shots in experiment.shots
-    ]
-    backbones = dict.fromkeys(each.teacher_backbone() for each in settings)
-    return [(model, pretrained) for model, pretrained in backbones if model]
 
 
 def check_data(experiment: Experiment, datasets: Mapping[str, Dataset]) -> None:
@@ -178,28 +166,23 @@ class RunResult(NamedTuple):
     """
 
     record: dict[str, Any]
-    notes: list[tuple[Any, ...]]
+    notes: Sequence[tuple[Any, ...]] = ()
     files: Mapping[str, bytes] | None = None
 
 
-def make_run(session: Session, run: Experiment, progress: RunProgress = silent) -> RunResult | DearError:
-    """Make a single run of an experiment, or return the error that it fails with. Only the steps of its
-    training are told. Other data sets leave the memory, and the number of threads of this process is set.
+def make_run(session: Session, run: Experiment, on_step: OnStep = silent) -> RunResult | DearError:
+    """Make a single run of an experiment, or return the error that it fails with. Other data sets leave the
+    memory, and the number of threads of this process is set.
     """
     if (name := run.methods[0].method) not in METHODS and PATH.fullmatch(name):
         register(name)  # as in the process that sent the run
-
-    def tell(name: str, step: TrainingStep | None) -> None:
-        if step is not None:
-            progress(name, step)
-
     try:
         with warnings.catch_warnings(record=True) as notes:
             resolved = session.resolve_run(run)
             session.release_datasets(but=(*run.data, run.protocol.trained_on or ""))
             if session.device.type == "cpu":
                 set_threads(*(each.clip for each in (resolved, resolved.teacher) if each is not None))
-            record = run_one(session, resolved, out=run.out, keep_weights=run.keep_weights, progress=tell)
+            record = run_one(session, resolved, out=run.out, keep_weights=run.keep_weights, on_step=on_step)
     except DearError as error:
         return error
     except (MemoryError, RuntimeError) as error:
@@ -220,7 +203,7 @@ def run_one(
     *,
     out: Path | None = None,
     keep_weights: bool = False,
-    progress: RunProgress = silent,
+    on_step: OnStep = silent,
 ) -> dict[str, Any]:
     """Make a run and write its record and its predictions (.npz) into ``out``, or read the existing record.
     With ``keep_weights`` the trained tensors (.safetensors) are beside it too; a record without them is
@@ -244,8 +227,7 @@ def run_one(
         run.protocol.check_data(run.source, run.targets)
         session.cache.begin(run.source.identity)
         shares_training = run.protocol.trained_on is not None
-        told = partial(progress, run.name)
-        trial = Trial(session, run, checkpoint, told, shares_training=shares_training)
+        trial = Trial(session, run, checkpoint, on_step, shares_training=shares_training)
         results, tensors = run.protocol.run(trial), trial.trained_tensors() if keep_weights else None
         record, files = run_record(trial, results, tensors), dict[str, bytes]()
         if trial.predictions:
@@ -257,7 +239,6 @@ def run_one(
     if checkpoint is not None:  # also of a run that was killed after its record
         remove_checkpoints(checkpoint)
     session.records[run.key] = record, path
-    progress(run.name, None)
     return record
 
 
@@ -308,15 +289,10 @@ def run_all(
     warn_of_toy(clip.identity.model, world=all(dataset.world for dataset in datasets))
     tables = {setup: session.roles(clip, setup, None) if setup.roles else roles for setup in methods}
     resolve_on = partial(session.resolve, clip, protocol, shots=shots, train=train)
-    return [
-        run_one(
-            session,
-            resolve_on([dataset], setup, seed=seed, roles=tables[setup]),
-            out=out,
-            keep_weights=keep_weights,
-            progress=progress,
-        )
-        for dataset in datasets
-        for seed in seeds
-        for setup in methods
-    ]
+    records = []
+    for dataset, seed, setup in product(datasets, seeds, methods):
+        run = resolve_on([dataset], setup, seed=seed, roles=tables[setup])
+        told = partial(progress, run.name)
+        records.append(run_one(session, run, out=out, keep_weights=keep_weights, on_step=told))
+        progress(run.name, None)
+    return records

@@ -35,7 +35,7 @@ class Session:
 
     Attributes:
         device: Where backbones are computed.
-        target: The device that runs are resolved for, if other processes make them.
+        target: The device that runs are resolved for: another one if other processes make them.
         cache: What was computed of images and class names.
         trained: The state, the epochs and the seconds of trained methods that other runs use again, by
             `training_key`: teachers, and the source's methods of transfer protocols.
@@ -49,7 +49,8 @@ class Session:
         target: torch.device | None = None,
         cache: Cache | None = None,
     ) -> None:
-        self.device, self.target, self.cache = find_device(device), target, cache or Cache()
+        self.device, self.cache = find_device(device), cache or Cache()
+        self.target = target or self.device
         self.trained = dict[str, tuple[dict[str, Tensor], list[dict[str, Any]], float]]()
         self.records = dict[str, tuple[dict[str, Any], Path | None]]()
         self._clips = dict[tuple[str, str | None], Clip]()
@@ -64,10 +65,6 @@ class Session:
             loaded = load_clip(model, pretrained, device=self.device, named_by=named_by)
             self._clips[model, pretrained] = loaded
         return self._clips[model, pretrained]
-
-    def backbone(self, experiment: Experiment) -> Clip:
-        """The backbone of an experiment."""
-        return self.clip(*experiment.backbone, experiment.named_by)
 
     def in_precision(self, clip: Clip, precision: Precision) -> Clip:
         """The backbone, with weights in float16 for the precision 16-true."""
@@ -109,7 +106,7 @@ class Session:
         setup, seed, shots = run.single_run
         names = run.data if run.protocol.trained_on is None else (run.protocol.trained_on, *run.data)
         datasets = [self.dataset(name, run.dataset, names[0]) for name in names]
-        clip = self.backbone(run)
+        clip = self.clip(*run.backbone, run.named_by)
         return self.resolve(
             clip,
             run.protocol,
@@ -147,29 +144,14 @@ class Session:
         values, *of_targets = (
             resolve(protocol, setup, data.name, shots, train, data.templates, student) for data in datasets
         )
-        settings, teacher = values.method.with_files(source.name), None
+        settings = values.method.with_files(source.name)
         target_settings = {
             target.name: for_target
             for target, of_target in zip(datasets[1:], of_targets, strict=True)
             if (for_target := with_templates_of(settings, of_target.method)) != settings
         }
-        if (name := setup.declared.teacher) is not None:
-            model, weights = settings.teacher_backbone()
-            teacher = self.resolve(
-                self.clip(model, weights, named_by) if model else clip,
-                protocol,
-                datasets,
-                MethodSetup(name),
-                seed=seed,
-                shots=shots,
-                roles=roles,
-                train=train,
-                select=select,
-                student=values.authors,
-                named_by=named_by,
-            )
         precision = precision_for(clip, values.training.precision, self.target)
-        return ResolvedRun(
+        run = ResolvedRun(
             protocol,
             setup,
             seed,
@@ -183,13 +165,24 @@ class Session:
             select,
             roles,
             values.authors.rows,
-            teacher,
+        )
+        if (name := setup.declared.teacher) is None:
+            return run
+        model, weights = settings.teacher_backbone()
+        of_teacher = self.clip(model, weights, named_by) if model else clip
+        return replace(
+            run,
+            teacher=self.resolve_method(
+                run, MethodSetup(name), of_teacher, student=values.authors, named_by=named_by
+            ),
         )
 
-    def resolve_method(self, run: ResolvedRun, setup: MethodSetup) -> ResolvedRun:
-        """The run of another method, in all else like ``run``."""
+    def resolve_method(
+        self, run: ResolvedRun, setup: MethodSetup, clip: Clip | None = None, **options: Any
+    ) -> ResolvedRun:
+        """The run of another method, in all else like ``run``; ``options`` are further ones of `resolve`."""
         return self.resolve(
-            run.clip,
+            clip or run.clip,
             run.protocol,
             run.datasets,
             setup,
@@ -198,4 +191,5 @@ class Session:
             roles=run.roles,
             train=run.train,
             select=run.select,
+            **options,
         )

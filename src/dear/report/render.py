@@ -10,9 +10,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from PIL import Image
 
-from dear.errors import OutputError, printable
+from dear.errors import printable
 from dear.report.drawing import Drawing, figure_files
-from dear.writing import output_file, output_folder, try_place
+from dear.writing import output_file, output_folder
 
 THUMBNAIL = 112  # pixels of a photograph on a page
 
@@ -68,13 +68,4 @@ def write_page(
     page first. Raises OutputError.
     """
     contents = {name: text.encode(), **files, **figure_files(drawings)}
-    return output_folder(folder, contents, "the page", "choose another --out.")
-
-
-def check_folder(folder: Path) -> None:
-    """Raise OutputError if the folder of a page cannot be written to, before anything is computed."""
-    try:
-        try_place(folder)
-    except OSError as error:
-        why = error.strerror or error
-        raise OutputError(f"cannot write the page to {folder}: {why}; choose another --out.") from error
+    return output_folder(folder, contents, "the page to")

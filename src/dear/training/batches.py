@@ -247,8 +247,7 @@ def training_images(
         load = partial(load_test_views, images, preprocess=preprocess) if number is None else loader(number)
         everything = torch.arange(len(images))
         if reads_content:
-            progress = partial(cache.progress, title)
-            return cache.read_images(method, images, everything, settings.precision, facts, load, progress)
+            return cache.read_images(method, images, everything, settings.precision, facts, load, title)
         at_once = method.clip.image.images_at_once
 
         def compute() -> Float[Tensor, "item token width"]:

@@ -138,11 +138,11 @@ class Cache:
         precision: Precision,
         view: tuple[object, ...] = (),
         load: Callable[[Int[Tensor, "item"]], Tensor] | None = None,
-        progress: Callable[[int, int], None] | None = None,
+        title: str = "",
     ) -> Readout:
         """The readouts of images by their content, in the test view or in another one: ``load`` gives it by
         index, and ``view`` is what it depends on. With the test view the class token after the last layer is
-        kept too.
+        kept too. Progress is told under ``title``, if there is one.
         """
         clip, items = method.clip, self.number_images(images, indices)
         if not view:  # the same for copies
@@ -160,8 +160,8 @@ class Cache:
         with closing(prefetch(load, parts, clip.image.projection.device)) as loaded:
             for pixels in loaded:
                 encoded += _encode(methods, pixels, precision)
-                if progress is not None:
-                    progress(len(encoded), len(missing))
+                if title:
+                    self.progress(title, len(encoded), len(missing))
         new = dict(zip(missing, encoded, strict=True))
         rows = [new[item][0] if item in new else kept[0][item] for item in items]
         for number, name in enumerate(names):

@@ -181,3 +181,31 @@ def test_nothing_is_taken_from_another_backbone_or_a_damaged_file(
     monkeypatch.setattr("dear.evaluation.session.load_clip", lambda *_args, **_options: other)
     with pytest.warns(UserWarning, match="first: 0 of 36 images are known"):
         assert fit_counted(photos, "other", monkeypatch, "first", review=False)[1] == all_views
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.usefixtures("only_clip")
+def test_a_fit_on_all_images_keeps_the_number_of_the_earlier_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It encodes nothing anew where the method takes one view of an image, and says whose number it is."""
+    monkeypatch.setenv("DEAR_CACHE", str(tmp_path / "cache"))
+    for number, name in enumerate(("house", "sea", "tree")):
+        for image in range(10):
+            paint(tmp_path / "all" / name / f"{image}.png", 100 * number + 10 * image)
+    whole = {"dataset": DataSettings(test_share=0.0), "method": "linear-probe"}
+    first, _, _ = fit_counted(tmp_path / "all", "first", monkeypatch, method="linear-probe", roles=None)
+    again, _, decoded = fit_counted(tmp_path / "all", "again", monkeypatch, "first", roles=None, **whole)
+    assert (again.training.train_images, again.scores, decoded) == (30, None, [])
+    assert again.training.earlier_test == first.scores
+    assert first.scores is not None
+    assert f"{round(first.scores.accuracy * 9)} of 9 right" in again.verdict
+    assert Bundle.from_pretrained(tmp_path / "again").training == again.training
+    options: dict[str, Any] = whole | {"method": "zero-shot"}
+    probe, _, _ = fit_counted(tmp_path / "all", "other", monkeypatch, "first", roles=None, **options)
+    assert probe.training.earlier_test is None
+    (tmp_path / "all/sea/0.png").unlink()
+    (tmp_path / "all/sea/1.png").unlink()
+    (tmp_path / "all/sea/2.png").unlink()
+    fewer, _, _ = fit_counted(tmp_path / "all", "fewer", monkeypatch, "first", roles=None, **whole)
+    assert fewer.training.earlier_test is None

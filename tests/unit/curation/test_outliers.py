@@ -74,6 +74,8 @@ def test_what_is_said_of_refusals_counts_images_that_there_are(fitted: OutlierMo
     assert [*map(int, re.findall(r"\d+", few))] == [19, 2, 12]  # 1 / 0.05 - 1, in classes of 2, of 12 images
     assert f"{3 / 13:.1%} of new images" in some
     assert describe_refusal(None, 0) == []
+    # 3 of 12 may be refused, up to 48% of new images (Beta(3, 10)): 9 of 20 may be chance, 19 of 20 not.
+    assert [len(describe_refusal(fitted, 0.25, refused / 20, 20)) for refused in (9, 19)] == [1, 2]
 
 
 @pytest.mark.parametrize(

@@ -81,4 +81,4 @@ def test_a_worker_killed_in_flight(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_no_cluster_answers() -> None:
     with pytest.raises(SettingsError, match=r"no Ray cluster answers at 'auto'"):
-        open_cluster("auto", "cpu", None, 1).__enter__()
+        open_cluster(Machines("cpu", cluster="auto")).__enter__()

@@ -1,5 +1,6 @@
 """What authors set in other protocols: the rows by hand, and that a choice of the user stays."""
 
+import json
 import pickle
 import sys
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ import pytest
 import yaml
 from cyclopts import App
 
+from dear.backbone.clip import Clip
 from dear.cli.parsing import OPTIONS, with_method_settings
 from dear.cli.run import few_shot
 from dear.data.sources.benchmarks import benchmarks
@@ -21,14 +23,18 @@ from dear.evaluation.protocols import PROTOCOLS
 from dear.evaluation.protocols.base import Protocol
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.protocols.few_shot import FewShot
-from dear.evaluation.protocols.transfer import CrossDataset
+from dear.evaluation.protocols.transfer import CrossDataset, DomainGeneralization
 from dear.evaluation.recipe import load_recipes
 from dear.evaluation.resolve import MethodSetup, ResolvedSettings, resolve
+from dear.evaluation.session import Session
 from dear.methods import registry
 from dear.methods.coop import CoOpSettings
 from dear.methods.declaration import MethodSettings, read_published_rows
 from dear.methods.registry import METHODS, register
 from dear.training.settings import TrainSettings
+from tests.unit.training.world import noise_dataset
+
+NOISE = noise_dataset()
 
 
 def settled(
@@ -102,6 +108,7 @@ OUTSIDE = """
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from dear.evaluation.session import Session
 from dear.methods import registry
 from dear.methods.coop import CoOpSettings
 from dear.methods.coop.method import CoOp
@@ -287,3 +294,36 @@ def test_templates_of_the_authors_replace_those_of_benchmarks(
     assert resolve(BaseToNovel(), setup, dataset, 16, templates=templates).method.template == want
     given = replace(setup, settings={"template": "my {}"})
     assert resolve(BaseToNovel(), given, dataset, 16, templates=templates).method.template == "my {}"
+
+
+def templates_in_files() -> dict[str, dict[str, dict[str, str]]]:
+    """The templates of each method's authors by data set, read from its file without the code."""
+    by_method = dict[str, dict[str, dict[str, str]]]()
+    for name, method in METHODS.items():
+        file = Path(registry.__file__).with_name(method.folder) / "published.json"
+        for row in json.loads(file.read_text())["rows"] if file.exists() else ():
+            assert not [key for key in row.get("settings", {}) if key.endswith("template")]
+            if any("template" in values for values in row.get("by_data", {}).values()):
+                assert row.keys() == {"name", "source", "by_data"}  # in all protocols
+                by_method.setdefault(name, {}).update(row["by_data"])
+    return by_method
+
+
+@pytest.mark.parametrize("protocol", [CrossDataset(), DomainGeneralization()], ids=lambda one: one.name)
+@pytest.mark.parametrize(("method", "templates"), templates_in_files().items())
+def test_in_transfer_each_target_takes_the_templates_of_its_row(
+    method: str, templates: dict[str, dict[str, str]], protocol: Protocol, small_clip: Clip
+) -> None:
+    """For each pair of benchmarks; what the row of a target leaves out is not taken from the source."""
+    datasets = [
+        replace(NOISE, name=name, identity=name, templates=(benchmark.template,))
+        for name, benchmark in benchmarks().items()
+    ]
+    session, setup = Session(), MethodSetup(method)
+    names = [item.name for item in fields(setup.declared.settings) if item.name.endswith("template")]
+    for source in datasets:
+        targets = [target for target in datasets if target is not source]
+        run = session.resolve(small_clip, protocol, [source, *targets], setup, seed=1)
+        for data in run.datasets:
+            found = {name: getattr(run.settings_for(data), name) for name in names}
+            assert found == dict.fromkeys(names, "") | templates.get(data.name, {})
