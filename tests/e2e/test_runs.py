@@ -58,7 +58,9 @@ def test_a_recipe_runs_and_is_reported(small: Path, photos: Path, out: Path, run
     assert "1 run, records in" in run(words)[0]
     assert "1 run (1 made before, not repeated), records in" in run(words)[0]
     (record,) = out.rglob("*.json")
-    assert ask(["info", str(record)])["method"] == "zero-shot"
+    told = ask(["info", str(record)])
+    accuracy = json.loads(record.read_text())["results"]["base"]["accuracy"]
+    assert (told["method"], told["accuracy"]["base"]) == ("zero-shot", f"{100 * accuracy:.1f}%")
     found = ask(["report", str(out)])
     assert found["records"] == 1
     assert Path(found["html"]).is_file()

@@ -99,6 +99,7 @@ def _config(record: Mapping[str, Any], adapter: Mapping[str, Any], path: Path) -
         "classes": adapter["classes"],
         "templates": adapter["templates"],
         "temperature": 1.0,
+        "refuse": 0.0,
         "scores": None,
         "training": _training(record),
         "roles": roles and roles["table"],

@@ -197,5 +197,7 @@ def test_only_settings_that_differ_from_the_authors_are_deviations() -> None:
     other = {"method": {"text_tokens": authors["text_tokens"] + 1}, "train": {"epochs": published.epochs + 1}}
     both = {"text_tokens": authors["text_tokens"] + 1, "epochs": published.epochs + 1}
     assert deviations_of(run | {"overrides": other}) == both
+    closed_form = run | {"overrides": {"method": {}, "train": {"epochs": 1, "crop": 0.3}}, "train": {}}
+    assert deviations_of(closed_form) == {"crop": 0.3}
     # The label of a variant tells its settings, but not its training.
     assert deviations_of(run | {"overrides": other, "variant": "more tokens"}) == {"epochs": both["epochs"]}
