@@ -26,7 +26,7 @@ from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.errors import DataError
 from tests.helpers.bundles import bundle_scores
-from tests.unit.training.world import Noise, noise_dataset
+from tests.helpers.data import Noise, noise_dataset
 
 KEYS = ("n1", "n2", "n3", "n4")
 
