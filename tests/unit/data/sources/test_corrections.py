@@ -132,8 +132,14 @@ def test_copies(photos: Path, settings: DataSettings) -> None:
         load(photos, settings).require_single_labels()
     rows = "photos/bee/copy.png,{},ant,,,,bee,\nphotos/ant/0.png,{},,,,,ant,\n"
     with pytest.raises(DataError, match=r"line 3 has the same picture as .*line 2"):
-        apply(photos, rows.format("none", "bee"), settings)
+        apply(photos, rows.format("cat", "bee"), settings)
     assert not (photos / "corrections.csv").exists()
+    apply(photos, rows.format("none", "cat"), settings)
+    found = labels(load(photos, settings).require_single_labels())
+    assert ("bee/copy.png" in found, found["ant/0.png"]) == (False, "cat")
+    apply(photos, rows.format("none", "none"), settings)
+    assert {"bee/copy.png", "ant/0.png"}.isdisjoint(labels(load(photos, settings)))
+    (photos / "corrections.csv").unlink()
     apply(photos, "photos/bee/copy.png,none,,,,,bee,\n", settings)
     found = labels(load(photos, settings).require_single_labels())
     assert ("bee/copy.png" in found, found["ant/0.png"]) == (False, "ant")
