@@ -10,7 +10,7 @@ from dear.data.images.photos import file_hash, hash_image
 from dear.data.sources.corrections import read_corrections
 from dear.serving.service import Service, list_example_files, load_examples
 from tests.e2e.page import Open, pytestmark, serving  # noqa: F401
-from tests.unit.serving.small import picture, png
+from tests.helpers.server import picture, png
 
 pytest_plugins = ["tests.e2e.page"]
 

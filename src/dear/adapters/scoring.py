@@ -96,7 +96,7 @@ def evaluate_images(
         refused = refusal(predictions.frozen.to(like), predictions.predicted.to(like.device))
         facts["refused"] = float(refused.double().mean())
         unknown = [
-            name for name, known in zip(vocabulary.classes, refusal.is_known, strict=True) if not known
+            name for name, known in zip(vocabulary.classes, refusal.has_evidence, strict=True) if not known
         ]
         if unknown:
             warn(

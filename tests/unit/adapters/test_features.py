@@ -27,8 +27,8 @@ from dear.training.cache import Cache
 from dear.training.settings import TrainSettings
 from dear.writing import locked
 from tests.conftest import small_clip_of
-from tests.unit.serving.small import picture
-from tests.unit.training.world import role_table
+from tests.helpers.methods import role_table
+from tests.helpers.server import picture
 
 VIEWS = 3  # of a training image: the test view and two random ones
 
@@ -132,7 +132,9 @@ def test_it_equals_a_fit_from_scratch_and_encodes_what_is_new(
     grown, encoded, decoded = fit_counted(photos, "grown", monkeypatch, "first", review=False)
     assert (encoded, set(decoded)) == (4 * VIEWS + 1, new)
     require_same(grown, whole, photos)
-    assert any(not torch.equal(grown.tensors[name], first.tensors[name]) for name in ("strengths", "rest"))
+    assert any(
+        not torch.equal(grown.tensors[name], first.tensors[name]) for name in ("strengths", "remainder")
+    )
     kept, anew = (load_file(photos.parent / name / FEATURES) for name in ("grown", "whole"))
     assert {name: len(part) for name, part in kept.items()} == {name: len(anew[name]) for name in anew}
 
@@ -240,8 +242,8 @@ def test_a_fit_on_all_images_keeps_the_number_of_the_earlier_one(
             paint(tmp_path / "all" / name / f"{image}.png", 100 * number + 10 * image)
     whole = {"dataset": DataSettings(test_share=0.0), "method": "linear-probe"}
     first, _, _ = fit_counted(tmp_path / "all", "first", monkeypatch, method="linear-probe", roles=None)
-    again, _, decoded = fit_counted(tmp_path / "all", "again", monkeypatch, "first", roles=None, **whole)
-    assert (again.training.train_images, again.scores, decoded) == (30, None, [])
+    again, encoded, _ = fit_counted(tmp_path / "all", "again", monkeypatch, "first", roles=None, **whole)
+    assert (again.training.train_images, again.scores, encoded) == (30, None, 0)
     assert again.training.earlier_test == first.scores
     assert first.scores is not None
     assert f"{round(first.scores.accuracy * 9)} of 9 right" in again.verdict

@@ -20,8 +20,9 @@ from dear.evaluation.resolve import MethodSetup
 from dear.evaluation.runs import run_all
 from dear.methods.registry import METHODS
 from tests.conftest import small_clip_of
+from tests.helpers.data import noise_dataset
+from tests.helpers.methods import role_table
 from tests.helpers.records import numbers
-from tests.unit.training.world import noise_dataset, role_table
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "dear": {"first": 8},
