@@ -13,7 +13,8 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks/results"
 PAGES = [
-    ROOT / name for name in ("README.md", "docs/performance.md", "docs/search.md", "benchmarks/README.md")
+    *(ROOT / "docs" / name for name in ("performance.md", "reproduce.md", "search.md")),
+    *(ROOT / name for name in ("README.md", "benchmarks/README.md")),
 ]
 PLACE = re.compile(r"(<!-- table: ([a-z_-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 VALUE = re.compile(r"(<!-- value: ([a-z_]+) (\d+) ([^>]+?) -->).*?(<!-- end -->)")

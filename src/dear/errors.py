@@ -114,12 +114,21 @@ INNER = frozenset([__name__.partition(".")[0], "torch", "contextlib", "jaxtyping
 """Packages skipped when a warning looks for the user's line: this one, and what calls it for a user."""
 
 
-def warn(message: str) -> None:
+class Detail(UserWarning):
+    """What a user may want to know and need not act on: hidden, unless a filter of Python's `warnings` or the
+    option --verbose shows it.
+    """
+
+
+warnings.simplefilter("ignore", Detail, append=True)
+
+
+def warn(message: str, category: type[Warning] = UserWarning) -> None:
     """Warn at the line of the user's program that called this package, however many calls lie between."""
     level, frame = 2, sys._getframe(1)
     while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in INNER:
         level, frame = level + 1, frame.f_back
-    warnings.warn(message, stacklevel=level)
+    warnings.warn(message, category, stacklevel=level)
 
 
 def printable(text: str, *, lines: bool = False) -> str:

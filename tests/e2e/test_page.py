@@ -15,8 +15,8 @@ from dear.report.roles_page import write_roles_page
 from dear.serving.limits import Refused
 from dear.serving.service import Service
 from tests.e2e.page import Open, pytestmark, serving  # noqa: F401
-from tests.unit.report.samples import PLACES, curve, material, noise_pictures, report_html, table
-from tests.unit.serving.small import bomb, picture, png
+from tests.helpers.records import PLACES, curve, material, noise_pictures, report_html, table
+from tests.helpers.server import bomb, picture, png
 
 pytest_plugins = ["tests.e2e.page"]
 
@@ -35,6 +35,7 @@ def test_the_page(service: Service, browse: Open, tmp_path: Path) -> None:
         assert page.locator("#result details").count() == 3
         best = page.locator("#result details[open]")
         assert best.locator("tbody th").all_inner_texts() == ["class", "color", "object"]
+        assert "“color”: how well its color fits the name of the class." in page.locator("#said").inner_text()
         [wanted] = service.predictor.predict([picture(3)], top=1)
         told = [text.replace("−", "-") for text in best.locator("tbody td:nth-child(3)").all_inner_texts()]
         assert told == [f"{value:+.2f}" for value in wanted.best.evidence.values()]

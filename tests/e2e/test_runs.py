@@ -58,7 +58,9 @@ def test_a_recipe_runs_and_is_reported(small: Path, photos: Path, out: Path, run
     assert "1 run, records in" in run(words)[0]
     assert "1 run (1 made before, not repeated), records in" in run(words)[0]
     (record,) = out.rglob("*.json")
-    assert ask(["info", str(record)])["method"] == "zero-shot"
+    told = ask(["info", str(record)])
+    accuracy = json.loads(record.read_text())["results"]["base"]["accuracy"]
+    assert (told["method"], told["accuracy"]["base"]) == ("zero-shot", f"{100 * accuracy:.1f}%")
     found = ask(["report", str(out)])
     assert found["records"] == 1
     assert Path(found["html"]).is_file()
@@ -98,7 +100,10 @@ def test_a_report_of_nothing_or_of_another_schema(tmp_path: Path, run: Run) -> N
         ("--methods zero-shot,coop --coop.tokens 100", "100 context tokens"),  # before the first method
         ("--methods coop --coop.class-specific", "not trained on"),
         ("--methods coop --dear.first 9", "--dear.first is a setting of dear; this command runs only coop"),
-        ("--methods coop --role-variant shuffled", "--role-variant applies to dear or dear+"),
+        (
+            "--methods coop --role-variant shuffled",
+            "--role-variant is a setting of dear or dear+; this command runs only coop",
+        ),
         ("--mmrl++.beta 0.5", "--mmrlpp.beta is a setting of mmrl++; this command runs only dear"),
         ("--dear.alpha-cls 1", "alpha_cls"),
         ("--dear.first 13", "from 1 to 12"),

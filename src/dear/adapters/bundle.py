@@ -37,7 +37,7 @@ from dear.backbone.loading import hub
 from dear.backbone.loading.load import folder_for, load_clip, named_weights
 from dear.backbone.names import is_published, may_be_folder
 from dear.curation.issues import REFUSED_SHARE, Issue, describe_issues
-from dear.curation.outliers import KNOWN, OutlierModel, describe_refusal
+from dear.curation.outliers import PREFIX, OutlierModel, describe_refusal
 from dear.data.images.photos import HASH_BYTES
 from dear.data.settings import checked_templates
 from dear.data.sources.listing import require_distinct
@@ -242,7 +242,7 @@ class Bundle:
 
     def _all_tensors(self) -> Iterable[tuple[str, Tensor]]:
         known = self.known.tensors() if self.known else {}
-        return [*self.tensors.items(), *((KNOWN + name, tensor) for name, tensor in known.items())]
+        return [*self.tensors.items(), *((PREFIX + name, tensor) for name, tensor in known.items())]
 
     @classmethod
     def from_pretrained(
@@ -349,7 +349,7 @@ class Bundle:
                 raise DataError(
                     f"{list_names(settings.paths, 5)} of its settings name files, as no bundle may."
                 )
-            parts = {name: part for name, part in tensors.items() if name.startswith(KNOWN)}
+            parts = {name: part for name, part in tensors.items() if name.startswith(PREFIX)}
             return cls(
                 method=method,
                 settings=settings,

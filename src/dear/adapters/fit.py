@@ -1,7 +1,7 @@
 """Fit an adapter to a data set, and make its bundle, in one call: `fit` is the steps below it, in order."""
 
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,7 @@ from dear.data.loading import held_notes, is_several, of_world
 from dear.data.settings import DataSettings
 from dear.data.sources.corrections import answered_contents
 from dear.data.sources.listing import with_spaces
-from dear.errors import DearError, SettingsError, plural, warn
+from dear.errors import DearError, OutputError, SettingsError, plural, warn
 from dear.evaluation.environment import environment
 from dear.evaluation.resolve import MethodSetup, ResolvedRun, Select
 from dear.evaluation.session import Session
@@ -53,7 +53,7 @@ from dear.reading.files import ReadingError, expanded
 from dear.reading.tensors import read_tensors
 from dear.training.cache import Cache
 from dear.training.settings import check_training
-from dear.writing import UNFINISHED, output_file
+from dear.writing import UNFINISHED, locked, output_file
 
 FEATURES = "features.safetensors"
 """The features of images beside a bundle, so that the next fit encodes only images that are new."""
@@ -87,7 +87,7 @@ def fit(
 ) -> Bundle:
     """Adapt a backbone to all classes of a data set, and write the bundle to ``out`` if that is not None.
     Nothing is selected on test images. If it is interrupted, the same call continues after the last epoch
-    whose state is in ``out``.
+    whose state is in ``out``, and encodes no image again.
 
     Args:
         data: A data set, or what `load_dataset` takes: a folder, a file, (images, labels), a data frame, ...
@@ -143,6 +143,8 @@ def fit(
     if sources:  # fails before the images are read
         find_weights(*backbone_or_default(model, pretrained, world=of_world(map(str, sources))))
     with ExitStack() as stack:
+        if folder is not None:
+            stack.enter_context(locked(folder, (dataset or DataSettings()).cache_folder()))
         report = progress if progress is not None else stack.enter_context(Steps())
         with held_notes():
             source = read_data(data, dataset, shots, names_of_bundle(continue_from)).require_single_labels()
@@ -153,7 +155,11 @@ def fit(
                 images = replace(
                     images, unlabeled=read_unlabeled(unlabeled, images.dataset, dataset or DataSettings())
                 )
-            session = Session(device, cache=open_cache(continue_from))
+            earlier = [] if continue_from is None else [expanded(continue_from) / FEATURES]
+            if folder is not None and (interrupted := folder / UNFINISHED / FEATURES).is_file():
+                earlier.append(interrupted)
+            session = Session(device, cache=open_cache(*earlier))
+            stack.enter_context(kept_if_interrupted(folder, session.cache))
             session.cache.progress = report
             name, clip = resolve_backbone(session, model, pretrained, images.dataset, dataset)
             check_towers(setup.method, clip)
@@ -192,13 +198,14 @@ def fit(
             facts = replace(bundle.training, judged_labels=len(reviewed.judged), judge=judge)
             issues = (*reviewed.wrong_labels(), *reviewed.twins(test))
             bundle = replace(bundle, review=issues, training=facts)
-    tell_reused(continue_from, session.cache)
-    if folder is not None:
-        save(bundle, folder)
-        save_readouts(folder, session.cache)
-        if reviewed is not None and bundle.review is not None:
-            names = dataset.classnames if dataset else None
-            write_review(folder, reviewed, bundle.review, data, bundle.model, source.test, names)
+        for file in earlier:
+            tell_reused(file.parent, session.cache)
+        if folder is not None:
+            save(bundle, folder)
+            save_readouts(folder, session.cache.used_readouts())
+            if reviewed is not None and bundle.review is not None:
+                names = dataset.classnames if dataset else None
+                write_review(folder, reviewed, bundle.review, data, bundle.model, source.test, names)
     if verbose:
         print(bundle.verdict)
     return bundle
@@ -311,36 +318,45 @@ def save(bundle: Bundle, out: Path) -> None:
     bundle.save_pretrained(out)
     for state in (out / UNFINISHED).glob("*.pt"):
         remove_checkpoints(state)
+    (out / UNFINISHED / FEATURES).unlink(missing_ok=True)
     with suppress(OSError):  # there is none, or one that was set aside
         (out / UNFINISHED).rmdir()
 
 
-def open_cache(folder: Path | str | None) -> Cache:
-    """A cache with the readouts that an earlier fit has left in its bundle's folder; without any if they
-    cannot be read.
-    """
-    if folder is None:
-        return Cache(readouts={})
+def open_cache(*files: Path) -> Cache:
+    """A cache with the readouts that earlier fits have left in files, without those that cannot be read."""
+    cache = Cache(readouts={})
+    for file in files:
+        try:
+            cache.add_readouts(read_tensors(file))
+        except (ReadingError, KeyError, ValueError) as error:
+            warn(f"{file.parent}: its features cannot be read ({error}): all images are encoded")
+    return cache
+
+
+@contextmanager
+def kept_if_interrupted(folder: Path | None, cache: Cache) -> Iterator[None]:
+    """Context of a fit: if it is interrupted, what was encoded stays in its folder for the next one."""
     try:
-        return Cache(readouts=read_tensors(expanded(folder) / FEATURES))
-    except (ReadingError, KeyError, ValueError) as error:
-        warn(f"{folder}: its features cannot be read ({error}): all images are encoded")
-        return Cache(readouts={})
+        yield
+    except BaseException as error:
+        if folder is not None and not isinstance(error, Exception):  # Ctrl-C, SIGTERM
+            with suppress(OutputError):
+                save_readouts(folder / UNFINISHED, cache.all_readouts())
+        raise
 
 
-def save_readouts(folder: Path, cache: Cache) -> None:
-    """Write the readouts of the images that took part in a fit, if there are any. Raises OutputError."""
-    if tensors := cache.saved_readouts():
+def save_readouts(folder: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Write readouts of a fit into a folder, if there are any. Raises OutputError."""
+    if tensors:
         with output_file(folder / FEATURES, "the features") as file:
-            file.write(save_tensors(tensors))
+            file.write(save_tensors(dict(tensors)))
     else:
         (folder / FEATURES).unlink(missing_ok=True)
 
 
-def tell_reused(folder: Path | str | None, cache: Cache) -> None:
+def tell_reused(folder: Path, cache: Cache) -> None:
     """Say how many images the features of an earlier fit in a folder have spared."""
-    if folder is None:
-        return
     images, known = len(cache.images), len(cache.images - cache.encoded)
     why = "" if known else ": they are others, or what encodes them is"
     warn(f"{folder}: {known} of {plural(images, 'image')} are known from it{why}")

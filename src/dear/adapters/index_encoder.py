@@ -1,7 +1,6 @@
 """The encoder of an image index by the features of a bundle."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -9,8 +8,7 @@ from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from dear.adapters.predictor import Predictor
-from dear.backbone.clip import tensors_hash
-from dear.data.dataset import fingerprint
+from dear.adapters.reading import identify_features
 from dear.data.images.transforms import to_unit
 from dear.errors import SettingsError
 
@@ -19,8 +17,7 @@ class BundleEncoder:
     """The encoder of an image index: features of an adapted model. Texts are put into its templates.
 
     Attributes:
-        identity: Hash of what image features depend on: the backbone's weights, the method, its parameters,
-            settings and roles. Classes, templates and temperature are left out.
+        identity: Hash of what image features depend on (`identify_features`).
     """
 
     def __init__(self, predictor: Predictor) -> None:
@@ -30,16 +27,7 @@ class BundleEncoder:
         self.embed: int = predictor.encode_classes(predictor.classes).shape[1]
         self.preprocess = predictor.clip.preprocess
         self.facts: Mapping[str, Any] = {}  # the index names the bundle
-        bundle, roles = predictor.bundle, predictor.bundle.roles
-        heads = roles.heads if roles else ()
-        self.identity = fingerprint(
-            bundle.weights.sha256,
-            bundle.method,
-            repr(sorted(asdict(bundle.settings).items())),
-            tensors_hash(dict(bundle.tensors)),
-            *(roles.attributes if roles else ()),
-            *(repr((head.layer, head.head, head.role, head.attribute)) for head in heads),
-        )
+        self.identity = identify_features(predictor.bundle)
 
     @torch.no_grad()
     def images(self, views: UInt8[Tensor, "batch 3 size size"]) -> Float[Tensor, "batch feature embed"]:

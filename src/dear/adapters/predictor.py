@@ -3,8 +3,7 @@
 import copy
 import math
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
@@ -17,24 +16,22 @@ from PIL import Image
 from torch import Tensor
 
 from dear.adapters.bundle import Bundle, distinct
+from dear.adapters.reading import ImageReader
 from dear.adapters.results import ClassScore, Prediction, Suggestion, Unreadable
-from dear.adapters.wording import describe_names
+from dear.adapters.wording import UNOWNED, describe_names
 from dear.backbone.clip import Clip
 from dear.backbone.names import Precision
 from dear.backbone.precision import mixed, precision_for
 from dear.curation.outliers import Refusal
 from dear.curation.twins import choose_all, margins
-from dear.data.images.photos import hashes_of, in_parallel, is_image, picture_of, require_unit, split_hashes
-from dear.data.images.transforms import ahead, eval_view, to_unit
-from dear.data.settings import DataSettings
+from dear.data.images.photos import is_image, picture_of, require_unit, split_hashes
+from dear.data.images.transforms import eval_view, to_unit
 from dear.data.sources.corrections import answered_contents
 from dear.data.sources.objects import each_image
 from dear.errors import BundleError, DataError, SettingsError, plural, warn
 from dear.methods.base import Method
 
 BATCH = 32
-UNOWNED = "rest"
-"""Name of the summed evidence of all attributes that own no head. It is about none of them."""
 CACHED = 16
 """Lists of other classes whose text features a predictor keeps: those that were used last."""
 EVIDENCE = 2**24
@@ -120,14 +117,16 @@ class Predictor:
         self.classes = self.bundle.classes
         self.features = tuple("class" if name == "cls" else name for name in self.method.features)
         self.without_heads = self.method.without_heads
-        self._vocabulary = Vocabulary.of(self.method, precision_for(self.clip, precision))
-        self.require_finite(self._vocabulary.text)
+        self.own_vocabulary = Vocabulary.of(self.method, precision_for(self.clip, precision))
+        self.require_finite(self.own_vocabulary.text)
         self._vocabularies = dict[tuple[str, ...], Vocabulary]()
         self._caching = threading.Lock()
         share = self.bundle.refuse if refuse is None else refuse
         if not 0 <= share < 1:
             raise SettingsError(f"refuse is {share}: it must be at least 0 and below 1.")
-        self.known = None if self.bundle.known is None else self.bundle.known.to(self._vocabulary.text.device)
+        self.known = (
+            None if self.bundle.known is None else self.bundle.known.to(self.own_vocabulary.text.device)
+        )
         self.refusal_threshold = -math.inf if self.known is None else self.known.threshold(share)
         if refuse and self.refusal_threshold == -math.inf:
             raise SettingsError(f"refuse {refuse}: {self.bundle.title} has too few training images for that.")
@@ -144,11 +143,11 @@ class Predictor:
 
         Raises DataError for an unreadable image.
         """
-        if isinstance(image, Tensor) and self._has_views(image, axes=3):
+        if isinstance(image, Tensor) and self.has_views(image, axes=3):
             return image
         return to_unit(eval_view(picture_of(image), self.clip.preprocess))
 
-    def _has_views(self, pixels: Tensor, axes: int) -> bool:
+    def has_views(self, pixels: Tensor, axes: int) -> bool:
         """Whether pixels are numbers of the model's own size. Raises DataError unless they are in [0, 1]."""
         size = self.clip.image_size
         if pixels.ndim != axes or pixels.shape[-3:] != (3, size, size) or not pixels.is_floating_point():
@@ -163,9 +162,9 @@ class Predictor:
     @torch.no_grad()
     def encode_all(self, images: Any) -> Float[Tensor, "*batch feature embed"]:
         """As `encode`; where images can be refused, the frozen backbone's feature comes last."""
-        vocabulary, remaining = self._vocabulary, each_image(images)
+        vocabulary, remaining = self.own_vocabulary, each_image(images)
         refuses = self.refusal_threshold > -math.inf
-        if isinstance(images, Tensor) and self._has_views(images, axes=4):
+        if isinstance(images, Tensor) and self.has_views(images, axes=4):
             parts = images.split(self.clip.image.images_at_once)
             features = [vocabulary.image_features(part, frozen=refuses).transpose(0, 1) for part in parts]
             self.require_finite(*features)
@@ -238,36 +237,49 @@ class Predictor:
         classes: Sequence[str] | None = None,
         *,
         batch: int = BATCH,
+        remember: bool = False,
     ) -> Iterator[Prediction | Unreadable]:
-        """As `predict`, in batches while the next ones are read; an unreadable image gives an Unreadable."""
+        """As `predict`, in batches while the next ones are read; an unreadable image gives an Unreadable.
+        ``remember`` keeps features in the cache folder, and takes them from there.
+        """
         if top < 1:
             raise SettingsError(f"top is {top}: it must be at least 1.")
         vocabulary = self.vocabulary(classes)
-        for part in self._read_ahead(each_image(images), batch, self._read):
-            yield from self._batch(part, vocabulary, top)
+        reader = ImageReader(self, remember=remember)
+        for part in reader.read(images, batch):
+            readable = [image for image in part if not isinstance(image.pixels, Unreadable)]
+            rows = iter(self.rank(reader.features(readable), vocabulary, top) if readable else ())
+            for image in part:
+                failure = image.pixels if isinstance(image.pixels, Unreadable) else None
+                yield failure or Prediction(image.file, *next(rows))
 
     @torch.no_grad()
     def suggest(self, images: Any, count: int = 50) -> list[Suggestion]:
         """The images to label next: those that it is least sure of, no two alike, then as many that look like
-        no class, by groups (`choose_all`); none labeled, none unreadable. Raises DataError without any.
+        no class, by groups (`choose_all`); none of the fit or corrected, none unreadable. Features are kept
+        in the cache folder, and taken from there. Raises DataError without any.
         """
         if count < 1:
             raise SettingsError(f"count is {count}: it must be at least 1.")
         known = split_hashes(self.bundle.image_hashes) | answered_contents(images)
         names, unreadable, features, logits = list[str](), list[str](), list[Tensor](), list[Tensor]()
 
-        def read(numbered: tuple[int, Picture]) -> tuple[str, Tensor | Unreadable | None]:
-            file, pixels = self._read(numbered[1])  # None in place of one that has a label
-            is_known = bool(known) and isinstance(pixels, Tensor) and known & hashes_of(numbered[1])
-            return file or str(numbered[0]), None if is_known else pixels
-
-        for part in self._read_ahead(enumerate(each_image(images)), BATCH, read):
-            unreadable += [pixels.reason for _, pixels in part if isinstance(pixels, Unreadable)]
-            new = {name: pixels for name, pixels in part if isinstance(pixels, Tensor)}
+        number, reader = 0, ImageReader(self, remember=True)
+        for part in reader.read(images, BATCH):
+            unreadable += [image.pixels.reason for image in part if isinstance(image.pixels, Unreadable)]
+            named = [(image, image.file or str(number + place)) for place, image in enumerate(part)]
+            new = [
+                (image, name)
+                for image, name in named
+                if not isinstance(image.pixels, Unreadable) and known.isdisjoint(image.hashes)
+            ]
+            number += len(part)
             if new:
-                names += new
-                features.append(self.encode_all(torch.stack([*new.values()])))
-                logits.append(self._vocabulary.logits(features[-1][:, : len(self.features)].transpose(0, 1)))
+                names += [name for _, name in new]
+                features.append(reader.features([image for image, _ in new]))
+                logits.append(
+                    self.own_vocabulary.logits(features[-1][:, : len(self.features)].transpose(0, 1))
+                )
         if unreadable:
             warn(f"{plural(len(unreadable), 'image')} cannot be read: {unreadable[0]}")
         if not features:
@@ -282,33 +294,6 @@ class Predictor:
             Suggestion(names[item], self.classes[best[item]], float(margin[item]), group)
             for item, group in choose_all(probabilities, everything[:, 0], unlike.bool(), count)
         ]
-
-    def _read_ahead(
-        self, images: Iterator[Any], batch: int, read: Callable[[Any], Any]
-    ) -> Iterator[list[Any]]:
-        """What ``read`` gives of images, in batches, while the next ones are read."""
-        threads = DataSettings().threads
-        parts = iter(lambda: [*islice(images, batch)], [])
-        with closing(ahead(lambda part: in_parallel(read, part, threads), parts)) as batches:
-            yield from batches
-
-    def _read(self, image: Picture) -> tuple[str | None, Tensor | Unreadable]:
-        """The file of an image, if it has one, and its pixels or why they cannot be read."""
-        file = str(image) if isinstance(image, str | Path) else None
-        try:
-            return file, self.preprocess(image)
-        except DataError as error:
-            return file, Unreadable(file, str(error))
-
-    @torch.no_grad()
-    def _batch(
-        self, images: Sequence[tuple[str | None, Tensor | Unreadable]], vocabulary: Vocabulary, top: int
-    ) -> Iterator[Prediction | Unreadable]:
-        readable = [pixels for _, pixels in images if isinstance(pixels, Tensor)]
-        features = self.encode_all(torch.stack(readable)) if readable else None
-        rows = iter(()) if features is None else iter(self.rank(features, vocabulary, top))
-        for file, pixels in images:
-            yield pixels if isinstance(pixels, Unreadable) else Prediction(file, *next(rows))
 
     @torch.no_grad()
     def rank(
@@ -368,7 +353,7 @@ class Predictor:
     def cached_vocabulary(self, names: tuple[str, ...]) -> Vocabulary | None:
         """The classes by name if they need not be encoded: the bundle's, or of a cached list."""
         if names == self.classes:
-            return self._vocabulary
+            return self.own_vocabulary
         with self._caching:
             vocabulary = self._vocabularies.pop(names, None)
             if vocabulary is not None:
@@ -389,7 +374,7 @@ class Predictor:
         method = copy.copy(self.method)  # shares all parameters, but not the classes
         method.set_classes(names, self.bundle.templates)
         decoupled = method.novel_decoupled and not {*names} <= {*self.classes}
-        vocabulary = Vocabulary.of(method, self._vocabulary.precision, decoupled=decoupled)
+        vocabulary = Vocabulary.of(method, self.own_vocabulary.precision, decoupled=decoupled)
         if not method.text_depends_on_image and method.cosine_scores:
             # Without the prompts of the copy, which are much larger than the features.
             vocabulary = replace(vocabulary, method=self.method)

@@ -48,7 +48,7 @@ from dear.reading.files import CORRECTIONS, expanded
 from dear.report.render import THUMBNAIL, data_url, render_page, write_page
 from dear.writing import csv_path, csv_rows, csv_text
 
-MOST_SHOWN = 200  # images on the page
+MAX_CARDS = 200  # on the page
 
 
 @dataclass(frozen=True)
@@ -96,15 +96,15 @@ class Review:
             part, index = where[item]
             return part.load(torch.tensor([index]))[0]
 
-        names, found = self.dataset.classnames, []
+        names, issues = self.dataset.classnames, []
         answered = _are_answered(parts, self.answered)
         for pair in find_twins(features, groups, load):
             if any(answered[item] for item in pair):
                 continue
             first, second = (name_image(*where[item]) for item in pair)
             label, other = (names[int(groups[item]) % classes] for item in pair)
-            found.append(Issue(first, label, other, other=second))
-        return found
+            issues.append(Issue(first, label, other, other=second))
+        return issues
 
 
 def _are_answered(parts: Sequence[Images], answered: Set[bytes]) -> list[bool]:
@@ -115,20 +115,22 @@ def _are_answered(parts: Sequence[Images], answered: Set[bytes]) -> list[bool]:
 
 
 def review_images(
-    left_out: LeftOut, found: LeftOutScores | None, answered: Set[bytes] = frozenset()
+    left_out: LeftOut, scores: LeftOutScores | None, answered: Set[bytes] = frozenset()
 ) -> Review:
     """Judge each picture that is trained on by scores of it left out, by default those of `FIT_METHOD`. A
     class by name alone is not suggested: its scores are of another kind, with nothing to be measured by. The
     label of a file with an ``answered`` hash is right.
     """
-    found = found or left_out.scores(left_out.build(FIT_METHOD))
+    scores = scores or left_out.scores(left_out.build(FIT_METHOD))
     with_images = left_out.labels.unique()
-    labels = score_labels(found.scores[:, with_images], torch.searchsorted(with_images, found.labels))
-    is_right = torch.tensor(_are_answered([left_out.pictures], answered))[found.judged.cpu()]
+    labels = score_labels(scores.scores[:, with_images], torch.searchsorted(with_images, scores.labels))
+    is_right = torch.tensor(_are_answered([left_out.pictures], answered))[scores.judged.cpu()]
     probability = labels.probability.masked_fill(is_right.to(labels.probability.device), 0)
     labels = replace(labels, suggested=with_images[labels.suggested], probability=probability)
     images, features = left_out.pictures, left_out.frozen_features()
-    return Review(left_out.dataset, found.method, images, found.judged, labels, features, frozenset(answered))
+    return Review(
+        left_out.dataset, scores.method, images, scores.judged, labels, features, frozenset(answered)
+    )
 
 
 def name_image(images: Images, index: int) -> str:
@@ -161,7 +163,7 @@ def write_review(
         names = {"label": issue.label, "suggested": issue.suggested + sure}
         return {"urls": urls, "title": without_surrogates(title), "words": words, **names}
 
-    shown, source = issues[:MOST_SHOWN], shlex.quote(str(data)) if isinstance(data, str | Path) else "DATA"
+    visible, source = issues[:MAX_CARDS], shlex.quote(str(data)) if isinstance(data, str | Path) else "DATA"
     table = shlex.quote(str(folder / REVIEW_CSV))
     naming = f" --dataset.classnames {shlex.quote(str(classnames))}" if classnames else ""
     commands = [
@@ -175,10 +177,10 @@ def write_review(
         subject=review.method,
         commands=commands,
         sections={
-            "Labels that look wrong": [card(issue) for issue in shown if not issue.other],
-            "Pictures that are there twice": [card(issue) for issue in shown if issue.other],
+            "Labels that look wrong": [card(issue) for issue in visible if not issue.other],
+            "Pictures that are there twice": [card(issue) for issue in visible if issue.other],
         },
-        hidden=len(issues) - len(shown),
+        hidden=len(issues) - len(visible),
     )
     write_page(folder, REVIEW_PAGE, page, {REVIEW_CSV: issues_csv(folder, issues)}, ())
 
@@ -205,8 +207,8 @@ def issues_csv(folder: Path, issues: Sequence[Issue]) -> bytes:
             reason = " and ".join(
                 dict.fromkeys("there twice" if issue.other else "label looks wrong" for issue in reasons)
             )
-            found = csv_text(first.suggested), probability, other, reason
-            rows.writerow([csv_path(image, table), label, *found, label, ""])
+            suggested = csv_text(first.suggested)
+            rows.writerow([csv_path(image, table), label, suggested, probability, other, reason, label, ""])
     return content.getvalue()
 
 
@@ -312,7 +314,8 @@ def apply_labels(
     listing = name_listings([read_source(str(data), settings)], settings)
     answers, unanswered = read_answers(reviewed, table.parent)
     files = {os.path.abspath(listing.folder / path): path for path in listing.paths}
-    corrections, lines, elsewhere = dict[bytes, Correction](), dict[bytes, str](), list[str]()
+    are_numbers = bool(listing.keys) and all(map(WHOLE.fullmatch, listing.keys))
+    corrections, lines, elsewhere = list[Correction](), dict[bytes, tuple[str, str]](), list[str]()
     for where, file, label in answers:
         place = Path(os.path.abspath(file))
         is_here = str(place) in files or place.is_relative_to(table.parent.absolute())
@@ -320,29 +323,24 @@ def apply_labels(
             elsewhere.append(str(file))
             continue
         key = key_of(label, listing.keys, listing.classnames)
-        if (
-            listing.keys
-            and all(map(WHOLE.fullmatch, listing.keys))
-            and not WHOLE.fullmatch(key)
-            and key != REMOVE
-        ):
+        if are_numbers and key != REMOVE and not WHOLE.fullmatch(key):
             raise DataError(
                 f"{where}: {label!r:.80} is a name, but the classes of {data} are numbers: give the "
                 "--dataset.classnames of the classifier that the table is from."
             )
         content = file_hash(file)
-        if (other := corrections.get(content)) and other.label != key:
+        line, other = lines.setdefault(content, (where, key)) if key != REMOVE else (where, key)
+        if other != key:  # one of two copies may be left out
             raise DataError(
-                f"{where} has the same picture as {lines[content]}, but {label!r:.80} in place of "
-                f"{other.label!r:.80}: give both one label."
+                f"{where} has the same picture as {line}, but {label!r:.80} in place of {other!r:.80}: give "
+                "both one label."
             )
-        path = files.get(str(place), csv_path(str(place), table))
-        corrections[content], lines[content] = Correction(path, key, content), where
+        corrections.append(Correction(files.get(str(place), csv_path(str(place), table)), key, content))
     if not corrections:
         why = f"none of {len(answers)} images lies in {data}: {list_names(elsewhere, 3)}"
         hint = f"correct labels, or write yes in the column {CHECKED}"
         raise DataError(f"{reviewed}: {why if answers else f'nobody answered its rows: {hint}'}.")
-    merge_corrections(table, [*corrections.values()], settings)
+    merge_corrections(table, corrections, settings)
     notes = [note for note in read_source(str(data), settings).notes if note.startswith(CORRECTIONS)]
     return AppliedLabels(table, len(corrections), unanswered, tuple(elsewhere), tuple(notes))
 

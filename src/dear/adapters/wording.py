@@ -8,6 +8,10 @@ from dear.errors import list_names, plural, printable
 from dear.methods.registry import FIT_METHOD
 from dear.report.intervals import LEVEL, gain_interval, share_interval
 
+UNOWNED = "rest"
+"""Name of the summed evidence of all attributes that own no head. It is about none of them."""
+WHOLE_IMAGE = "image"
+"""The feature of `dear+` that stands for attributes where heads have no roles."""
 WEAK_CALIBRATION = 0.1
 """Calibration error from which it is said."""
 SELDOM = 0.75
@@ -58,10 +62,13 @@ def describe_accuracy(scores: BundleScores) -> list[str]:
     if scores.twins:
         others, right = images - scores.twins, right - scores.twins_right
         low, high = share_interval(right, others) if others else (0.0, 1.0)
-        apart = f"{right} of the {others} others ({level}: {low:.1%} to {high:.1%})"
-        known = f"{scores.twins} of these images are near-duplicates of training images, or of their group"
-        lines.insert(0, f"The split leaks: {known}; {scores.twins_right} of them are right, {apart}.")
-    if low <= chance:
+        apart = f"{scores.twins_right} of them are right, {right} of the {others} others"
+        apart += f" ({level}: {low:.1%} to {high:.1%})"
+        if not others:
+            apart = "so that nothing is known about new images"
+        twins = f"{scores.twins if others else 'all'} of these images are near-duplicates of training images"
+        lines.insert(0, f"The split leaks: {twins}, or of their group; {apart}.")
+    if low <= chance and scores.twins < images:
         lines.insert(0, "Not clearly better than chance.")
     return lines
 
@@ -157,3 +164,19 @@ def describe_names(cost: NameCost | None, classes: Sequence[str], known: Sequenc
     tried = "Tried on left-out training images, each class by its name beside half of the others"
     warning = " In use it may find half or fewer: give it images." if cost.found < SELDOM else ""
     return [f"{line}. {tried}: {outcome}.{warning}"]
+
+
+def explain_features(method: str, features: Sequence[str]) -> dict[str, str]:
+    """What each part of the evidence for a class says, in words."""
+    explained = {
+        "class": "how well the whole image fits the name of the class",
+        "rep": "what learned tokens beside the image see of it",
+        UNOWNED: "attributes that no attention head carries, and so about none of them",
+    }
+    like_images = "how much more it looks like your images of the class than like your other images"
+    for name in features:
+        if method == FIT_METHOD:
+            alone = "" if name == WHOLE_IMAGE else f", by its {name} alone"
+            explained.setdefault(name, like_images + alone)
+        explained.setdefault(name, f"how well its {name} fits the name of the class")
+    return {name: explained[name] for name in features}

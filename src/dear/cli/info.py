@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from dear import __version__
 from dear.adapters.wording import list_facts
 from dear.cli.output import PrintableConsole, table
-from dear.evaluation.records import is_record_name
+from dear.evaluation.records import is_record_name, read_record
 from dear.reading.files import expanded
 
 if TYPE_CHECKING:
@@ -25,8 +25,12 @@ def command(bundle: str | None = None) -> dict[str, Any]:
     """
     if bundle is not None and is_record_name(bundle):
         from dear.adapters.saved_run import bundle_of_run
+        from dear.evaluation.protocols import PROTOCOLS
 
-        return _of_bundle(bundle_of_run(expanded(bundle)))
+        facts, record = _of_bundle(bundle_of_run(expanded(bundle))), read_record(expanded(bundle))
+        parts = PROTOCOLS[record["protocol"]].scored
+        accuracies = {part: f"{100 * record['results'][part]['accuracy']:.1f}%" for part in parts}
+        return facts | {"verdict": [], "protocol": record["protocol"], "accuracy": accuracies}
     if bundle is not None:
         from dear.adapters.bundle_config import check_bundle
 
@@ -69,7 +73,7 @@ def _of_bundle(bundle: "Bundle") -> dict[str, Any]:
 def render(result: dict[str, Any], console: PrintableConsole) -> None:
     """Show the information as a table; of a bundle also what its measurements mean."""
     shown = {name: value for name, value in result.items() if value is not None}
-    for name in {"settings", "packages"} & {*shown}:
+    for name in {"settings", "packages", "accuracy"} & {*shown}:
         shown[name] = ", ".join(f"{key} {value}" for key, value in shown[name].items())
     for name in {"devices", "classes", "templates"} & {*shown}:
         shown[name] = ", ".join(shown[name])

@@ -101,7 +101,8 @@ def command_suggest(
 
     The CSV has a row for each, with an empty label beside the suggested class. Fill in labels, put them
     beside the images with `dear labels apply next.csv more-photos/`, and fit to both folders. Images that the
-    classifier was fitted on are not suggested, nor are those that have a label there.
+    classifier was fitted on are not suggested, nor are those that have a label there. What is encoded
+    stays in the cache folder, so that a second call encodes only images that are new.
 
     Args:
         bundle: Folder of the bundle, or OWNER/NAME on the hub.

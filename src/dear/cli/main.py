@@ -45,6 +45,7 @@ from dear.cli.parsing import (
 from dear.cli.registry import OF_EVERY_COMMAND, build_app, load_command
 from dear.errors import (
     DearError,
+    Detail,
     UnknownNameError,
     first_line,
     likely,
@@ -56,10 +57,10 @@ from dear.methods.registry import METHODS
 from dear.reading.plain import read_yaml
 
 DONE, PARTLY, USER_ERROR, INTERRUPTED, READER_GONE, TERMINATED = 0, 1, 2, 130, 141, 143
-RESUMED = ("fit ", "run ", "index build")
+RESUMED = ("fit ", "run ", "index build", "suggest ")
 COMMON = Parameter(group=OF_EVERY_COMMAND, negative=())
 PIPED_WIDTH = 160
-OF_THE_FRAME = ("--config", "--print-config", "--json", "--threads")
+OF_THE_FRAME = ("--config", "--print-config", "--json", "--verbose", "--threads")
 LESS_MEMORY = "End other programs, or take a smaller model or batch, or fewer classes and templates."
 SAFE_PATH = ("PYTHONSAFEPATH", "1")
 """A worker begins as `python -c ...`, which would import multiprocessing from the current folder."""
@@ -158,6 +159,7 @@ def load_app(words: Sequence[str]) -> App:
         config: Annotated[list[Path] | None, COMMON] = None,
         print_config: Annotated[bool, COMMON] = False,
         json: Annotated[bool, COMMON] = False,
+        verbose: Annotated[bool, COMMON] = False,
         threads: Annotated[int | None, COMMON] = None,
     ) -> int:
         """Run a command.
@@ -166,6 +168,7 @@ def load_app(words: Sequence[str]) -> App:
             config: Read options from a YAML file. Those on the command line come first.
             print_config: Print the options as YAML and exit.
             json: Print one JSON object, for programs.
+            verbose: Print notes that need no action too: how data without a split was divided, for example.
             threads: Threads on the CPU, for each run. By default one for a small model, else all cores,
                 divided among --jobs.
         """
@@ -176,6 +179,8 @@ def load_app(words: Sequence[str]) -> App:
         if print_config:
             print(options_as_yaml(bound), end="")
             return DONE
+        if verbose:
+            warnings.simplefilter("always", Detail)
         if threads is not None:
             from dear.backbone.device import request_threads
 
@@ -232,7 +237,7 @@ def _leave_stdout() -> None:
 
 def _warn(message: Warning | str, category: type[Warning], *place: Any, **_: Any) -> None:
     """Print warnings meant for users in one line, without the source location; others as Python does."""
-    if category is UserWarning:
+    if category in (UserWarning, Detail):
         print(f"dear: note: {printable(str(message))}", file=sys.stderr)
     else:
         print(warnings.formatwarning(message, category, *place[:2]), end="", file=sys.stderr)

@@ -16,6 +16,7 @@ from dear.adapters.results import (
     keep_results,
     write_predictions,
 )
+from dear.adapters.wording import explain_features
 from dear.cli.options import BundleOptions
 from dear.cli.output import PrintableConsole
 from dear.cli.parsing import Flat
@@ -32,10 +33,11 @@ of the logits of all classes."""
 
 @dataclass(frozen=True)
 class Predicted:
-    """Predictions in the order of the images, and the unreadable images."""
+    """Predictions in the order of the images, the unreadable images, and what the parts of evidence say."""
 
     predictions: list[Prediction]
     unreadable: list[Unreadable]
+    features: dict[str, str]
 
     @property
     def partly(self) -> bool:
@@ -55,6 +57,7 @@ def command(
     options: Flat[BundleOptions] = BundleOptions(),
     batch: int = 32,
     refuse: float | None = None,
+    remember: bool = False,
 ) -> Predicted | PredictionsFile:
     """Classify images: the best classes with their probabilities, and what each feature adds.
 
@@ -75,6 +78,8 @@ def command(
         batch: Images at a time.
         refuse: Share of images of the bundle's classes that may be refused as none of these, if not as it was
             fitted with. 0 refuses nothing.
+        remember: Keep what is encoded in the cache folder (up to 2 GiB), and take it from there: the same
+            images are not encoded again with this bundle, whatever they are called.
     """
     from dear.adapters.bundle_config import check_bundle, read_config
     from dear.data.images.decode import read_image
@@ -104,7 +109,7 @@ def command(
         def predict(done: int = 0) -> Iterator[Prediction | Unreadable]:
             if done:
                 progress.note(f"dear: going on after {done:,} of {plural(len(paths), 'image')}")
-            results = predictor.predict_each(paths[done:], top, names, batch=batch)
+            results = predictor.predict_each(paths[done:], top, names, batch=batch, remember=remember)
             for number, result in enumerate(results, start=done + 1):
                 if isinstance(result, Unreadable) and len(paths) > 1:
                     progress.note(f"dear: {result.reason}")
@@ -124,7 +129,8 @@ def command(
     if not predictions:
         several = f"none of {len(paths)} images can be read; the first: " if len(paths) > 1 else ""
         raise DataError(several + unreadable[0].reason)
-    return Predicted(predictions, unreadable)
+    features = explain_features(predictor.bundle.method, [*predictions[0].best.evidence])
+    return Predicted(predictions, unreadable, features)
 
 
 def render(result: Predicted | PredictionsFile, console: PrintableConsole) -> None:
@@ -136,8 +142,10 @@ def render(result: Predicted | PredictionsFile, console: PrintableConsole) -> No
     bad, total = len(result.unreadable), len(result.unreadable) + len(result.predictions)
     for prediction in result.predictions:
         console.say(*_list_lines(prediction))
-    if len(result.predictions[0].best.evidence) > 1:
+    if len(result.features) > 1:
         console.say(*EXPLANATION.splitlines())
+        for name, words in result.features.items():
+            console.say(*wrap(f"{name}: {words}", WIDTH, initial_indent="  ", subsequent_indent="    "))
     if bad:
         console.say(f"{bad} of {total} images could not be read")
 

@@ -36,9 +36,22 @@ Args:
         suit the protocol.
     role_variant: Variants of the role table to run DeAR with. By default roles, the unchanged table; random
         draws each head's role anew, and the other three are the paper's ablations of its mask.
-    dry_run: List the runs, with what they take and all that is missing, without making them.
     settings: Settings of the methods, such as --dear.beta or --coop.tokens.
 """
+
+
+@dataclass(frozen=True)
+class DryRun:
+    """Whether runs are only listed.
+
+    Attributes:
+        dry_run: List the runs, with what they take and all that is missing, without making them.
+        estimate: A dry run that also estimates the time that the runs take on this machine, one after the
+            other: a few training steps and test batches of each method are timed.
+    """
+
+    dry_run: bool = False
+    estimate: bool = False
 
 
 @dataclass(frozen=True)
@@ -82,14 +95,14 @@ def protocol_command(kind: type[Protocol]) -> Callable[..., Summary]:
         methods: list[str] | None = None,
         role_variant: list[RoleVariant] | None = None,
         options: Flat[RunOptions] = RunOptions(),
-        dry_run: bool = False,
+        dry: Flat[DryRun] = DryRun(),
         machines: Flat[Machines] = Machines(),
         **settings: Mapping[str, Any],
     ) -> Summary:
         named = protocol.usual() if methods is None else expand_all(methods, protocol.methods())
         setups = make_setups(named, settings, role_variant)
         experiments = [Experiment(protocol=protocol, methods=setups, **vars(options))]
-        return execute(experiments, machines, dry_run=dry_run)
+        return execute(experiments, machines, dry)
 
     about = cleandoc(kind.__doc__ or "").partition("\n\nAttributes:")[0]
     command.__doc__ = f"{about}\n{OF_A_PROTOCOL}"
@@ -104,7 +117,7 @@ def command_ablation(
     of: list[str] | None = None,
     without: list[str] | None = None,
     options: Flat[RunOptions] = RunOptions(),
-    dry_run: bool = False,
+    dry: Flat[DryRun] = DryRun(),
     machines: Flat[Machines] = Machines(),
     **settings: Mapping[str, Any],
 ) -> Summary:
@@ -116,7 +129,6 @@ def command_ablation(
     Args:
         of: Ablations: mask, mask-form, loss, inference, quantile, attributes, beta, first. By default all.
         without: Rows to leave out, by label, for example 'K = 7', which needs seven known concepts.
-        dry_run: List the runs, with what they take and all that is missing, without making them.
         settings: Settings of DeAR, such as --dear.tokens; not those that a chosen ablation varies.
     """
     setups = ablation_setups(
@@ -124,7 +136,7 @@ def command_ablation(
     )
     options = replace(options, out=options.out or Path("runs/ablation"))
     experiments = [Experiment(protocol=BaseToNovel(), methods=setups, **vars(options))]
-    return execute(experiments, machines, dry_run=dry_run)
+    return execute(experiments, machines, dry)
 
 
 def command_recipe(
@@ -141,7 +153,7 @@ def command_recipe(
     dataset: DataOverrides = MappingProxyType({}),
     out: Path | None = None,
     keep_weights: bool | None = None,
-    dry_run: bool = False,
+    dry: Flat[DryRun] = DryRun(),
     machines: Flat[Machines] = Machines(),
     **settings: Mapping[str, Any],
 ) -> Summary:
@@ -164,7 +176,6 @@ def command_recipe(
         dataset: How data sets are read.
         out: Another output folder: each recipe writes to a subfolder with the name of its own folder.
         keep_weights: Save the trained parameters beside each record.
-        dry_run: List the runs, with what they take and all that is missing, without making them.
         settings: Settings of the recipe's methods, except those that it gives its rows.
     """
     options = {
@@ -182,18 +193,20 @@ def command_recipe(
         dataset=dataset,
         **{name: value for name, value in options.items() if value is not None},
     )
-    return execute(experiments, machines, dry_run=dry_run)
+    return execute(experiments, machines, dry)
 
 
-def execute(experiments: Sequence[Experiment], machines: Machines, *, dry_run: bool) -> Summary:
+def execute(experiments: Sequence[Experiment], machines: Machines, dry: DryRun) -> Summary:
     """Make the runs of some experiments, or list them in a dry run. Raises DearError, that of a run if no run
     has a record.
     """
     folders = [experiment.out for experiment in experiments]
-    if dry_run:
+    if dry.dry_run or dry.estimate:
+        from dear.cli.progress import StepProgress
         from dear.evaluation.dry_run import list_runs
 
-        planned, missing = list_runs(experiments, machines)
+        with StepProgress() as steps:
+            planned, missing = list_runs(experiments, machines, timed=dry.estimate, progress=steps)
         return Summary([], folders, len(planned), planned, missing=missing)
     check_names(experiments)  # before torch is loaded
     from dear.cli.progress import RunProgress
@@ -274,16 +287,39 @@ def collect_settings(
 
 
 def work_table(planned: Sequence[Mapping[str, Any]]) -> Table:
-    """What is left to do, by method: runs, training steps and test images; "?" where data are not known."""
+    """What is left to do, by method: runs, training steps and test images, and the time that was estimated;
+    "?" where data are not known, or a time is not.
+    """
     by_method = defaultdict[str, list[Mapping[str, Any]]](list)
     for run in planned:
         if not run["done"]:
             by_method[run["method"]].append(run)
+    columns = {"steps": "training steps", "test_images": "test images", "seconds": "time here (from, to)"}
+    keys = [key for key in columns if any(key in run for run in planned)]
+    if "seconds" in keys and len(by_method) > 1:
+        by_method["in all"] = [run for runs in by_method.values() for run in runs]
     rows: list[tuple[object, ...]] = []
     for method, runs in by_method.items():
-        counts = [[run[key] for run in runs] for key in ("steps", "test_images")]
-        rows.append((method, len(runs), *("?" if None in of_runs else sum(of_runs) for of_runs in counts)))
-    return table("Left to do", ("method", "runs", "training steps", "test images"), rows)
+        of_runs = ([run[key] for run in runs] for key in keys)
+        rows.append((method, len(runs), *map(_sum_or_unknown, of_runs)))
+    return table("Left to do", ("method", "runs", *(columns[key] for key in keys)), rows)
+
+
+def _sum_or_unknown(values: Sequence[Any]) -> object:
+    if None in values:
+        return "?"
+    if values and isinstance(values[0], dict):
+        usual, shortest, longest = (sum(of[name] for of in values) for name in values[0])
+        return f"{duration(usual)} ({duration(shortest)} to {duration(longest)})"
+    return sum(values)
+
+
+def duration(seconds: float) -> str:
+    """A time in words: seconds, minutes or hours."""
+    for unit, name in ((3600, "h"), (60, "min")):
+        if seconds >= 2 * unit:
+            return f"{seconds / unit:.1f} {name}"
+    return f"{seconds:.1f} s"
 
 
 def render(result: Summary, console: PrintableConsole) -> None:

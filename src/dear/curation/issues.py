@@ -38,9 +38,9 @@ def describe_issues(
     if issues is None:
         return []
     wrong, noun = sum(not issue.other for issue in issues), "training label" if of_fit else "label"
-    found = f"{wrong or 'none'} of {plural(images, noun)} {'looks' if wrong == 1 else 'look'} wrong"
-    found += f" to {judge}" if judge else ""
+    line = f"{wrong or 'none'} of {plural(images, noun)} {'looks' if wrong == 1 else 'look'} wrong"
+    line += f" to {judge}" if judge else ""
     if twice := len(issues) - wrong:
-        found += f", {plural(twice, 'picture')} {'is' if twice == 1 else 'are'} there twice"
-    found += " (`dear review DATA --out review`, with the same --model, looks at all images)" if of_fit else ""
-    return [printable(found[:1].upper() + found[1:] + (f": {page}" if issues and page else "."))]
+        line += f", {plural(twice, 'picture')} {'is' if twice == 1 else 'are'} there twice"
+    line += " (`dear review DATA --out review`, with the same --model, looks at all images)" if of_fit else ""
+    return [printable(line[:1].upper() + line[1:] + (f": {page}" if issues and page else "."))]

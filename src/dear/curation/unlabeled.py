@@ -25,15 +25,15 @@ def read_unlabeled(images: Any, dataset: Dataset, settings: DataSettings) -> Ima
     if not pictures:
         raise DataError("there are no images without labels.")
     of_files = DataSettings(broken=settings.broken).skip_broken()
-    found = load_unlabeled(pictures, of_files)
+    unlabeled = load_unlabeled(pictures, of_files)
     parts = (part for part in (dataset.train, dataset.val, dataset.test) if part is not None)
-    known = {digest for part in parts for digest in image_hashes(part)}
-    is_new = [digest not in known for digest in image_hashes(found)]
+    in_dataset = {digest for part in parts for digest in image_hashes(part)}
+    is_new = [digest not in in_dataset for digest in image_hashes(unlabeled)]
     if not all(is_new):
         warn(f"{len(is_new) - sum(is_new)} of {len(is_new)} images without labels are in the data set too")
     if not any(is_new):
         raise DataError("all images without labels are in the data set too: there is nothing to add.")
-    return Unlabeled(Subset(found, torch.tensor(is_new).nonzero().flatten()))
+    return Unlabeled(Subset(unlabeled, torch.tensor(is_new).nonzero().flatten()))
 
 
 def require_taken(method: str) -> None:

@@ -41,6 +41,7 @@ from dear.data.sources.folder import (
 from dear.data.sources.listing import (
     FEW,
     UNDIVIDED,
+    DetailNote,
     Listing,
     Row,
     describe_misuse,
@@ -52,7 +53,7 @@ from dear.data.sources.listing import (
 )
 from dear.data.sources.objects import ReadImage, read_object, read_pairs
 from dear.data.sources.splits import PREFIX, divide, is_drawn, names_of_splits, read_coop, split_file
-from dear.errors import DataError, list_names, plural, warn, without_surrogates
+from dear.errors import DataError, Detail, list_names, plural, warn, without_surrogates
 from dear.reading.files import CORRECTIONS, expanded, is_passed_over
 from dear.world.tasks import load_task, task_names
 
@@ -189,7 +190,7 @@ def photographs(listing: Listing, settings: DataSettings, read: ReadImage | None
     listing = divide(listing, settings, groups, contents)
     listing = replace(listing, notes=(*listing.notes, *named_only(listing), *describe_misuse(listing)))
     for note in listing.notes:
-        warn(f"{listing.name}: {note}")
+        warn(f"{listing.name}: {note}", Detail if isinstance(note, DetailNote) else UserWarning)
     if len(listing.keys) == 1:
         warn(f"{listing.name}: {single_class(listing)}")
     photos = dict[str, LoadedImages]()
@@ -292,7 +293,7 @@ def _read_content(folder: Path, settings: DataSettings) -> Listing:
     name = folder.resolve().name
     if inner != folder:
         listing = _read_folder(inner, settings)
-        note = f"all of it is in {inner.relative_to(folder).as_posix()}/"
+        note = DetailNote(f"all of it is in {inner.relative_to(folder).as_posix()}/")
         return replace(
             listing, name=listing.name if listing.benchmark else name, notes=(note, *listing.notes)
         )
@@ -310,9 +311,9 @@ def _read_content(folder: Path, settings: DataSettings) -> Listing:
         listing = replace(table.read_table(whole, settings), name=name)
         folders = subfolders(folder)
         if any(subfolders(folder / inside) for inside in folders) or len(folders) > 1:
-            note = f"its table {whole.name} says what its classes are, not its folders"
+            told = f"its table {whole.name} says what its classes are, not its folders"
             hint = "--dataset.layout classes, or domains, reads these"
-            listing = replace(listing, notes=(*listing.notes, f"{note}; {hint}"))
+            listing = replace(listing, notes=(*listing.notes, f"{told}; {hint}"))
     if left_out:
         listing = replace(listing, notes=(*listing.notes, f"left out: {list_names(left_out, FEW)}"))
     return listing

@@ -30,6 +30,7 @@ MOST_LOGITS, FEWEST_LOGITS = 1_000_000, 10
 """Of each image the highest logits are written: as many as make ``MOST_LOGITS`` for a part of the results,
 but at least ``FEWEST_LOGITS``.
 """
+AT_ONCE = 250  # images whose features are scored together
 
 
 @dataclass(frozen=True)
@@ -72,9 +73,9 @@ class Predictions:
         assert self.zero_shot is not None
         return self.zero_shot.argmax(dim=1) == self.labels
 
-    def probabilities(self, dtype: torch.dtype = torch.float64) -> Float[Tensor, "item class"]:
-        """softmax(logits / temperature)."""
-        return (self.logits.to(dtype) / self.temperature).softmax(dim=1)
+    def probabilities(self) -> Float[Tensor, "item class"]:
+        """softmax(logits / temperature), in float64."""
+        return (self.logits.double() / self.temperature).softmax(dim=1)
 
 
 @dataclass(frozen=True)
@@ -229,7 +230,6 @@ def predict_jointly(
     new: Sequence[int],
     *,
     zero_shot: Float[Tensor, "item class"] | None = None,
-    batch: int = 250,
     precision: Precision = "auto",
 ) -> Predictions:
     """Compute the logits of the same images again, among all classes that the method is set to now.
@@ -244,7 +244,8 @@ def predict_jointly(
     with mixed(like.device, precision):
         text = method.text_features().to(like)
     batches = [
-        _classify(method, features.transpose(0, 1).to(like), text) for features in part.features.split(batch)
+        _classify(method, features.transpose(0, 1).to(like), text)
+        for features in part.features.split(AT_ONCE)
     ]
     logits, decoupled = map(_join, zip(*batches, strict=True))
     if method.novel_decoupled:

@@ -83,6 +83,8 @@ def register(path: str) -> Declaration:
         raise SettingsError(f"the method {path} cannot be imported: {error}.") from error
     if not (isinstance(kind, type) and issubclass(kind, Method)):
         raise SettingsError(f"{path} is not a subclass of dear.methods.base.Method.")
+    if not hasattr(kind, "name"):
+        kind.name = path  # what messages call it
     settings = get_type_hints(kind).get("settings", MethodSettings)
     if not (isinstance(settings, type) and issubclass(settings, MethodSettings)):
         raise SettingsError(f"the settings of {path} are not a dear.methods.declaration.MethodSettings.")

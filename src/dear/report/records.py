@@ -60,7 +60,7 @@ def deviation_notes(records: Iterable[Record]) -> list[str]:
 
 def deviations_of(record: Record) -> dict[str, Any]:
     """The settings of a run that the user set and its method's authors have otherwise, by name; those of a
-    variant are told by its label.
+    variant are told by its label, and where no step was taken, those of steps change nothing.
     """
     overrides, method = record.get("overrides") or {}, record.get("method", "")
     if method not in METHODS or not any(overrides.values()):
@@ -68,14 +68,18 @@ def deviations_of(record: Record) -> dict[str, Any]:
     resolved = resolve(
         PROTOCOLS[protocol(record)](), MethodSetup(method), data_set(record), record.get("shots") or 0
     )
-    parts = {"train": asdict(resolved.training)}
+    training = asdict(resolved.training)
+    if not (record.get("train") or {}).get("epochs"):
+        views = ("crop",) if METHODS[method].trains else ()
+        training = {name: training[name] for name in ("precision", *views)}
+    parts = {"train": training}
     if not record.get("variant"):
         parts["method"] = asdict(resolved.method)
     return {
         name: value
         for part, authors in parts.items()
         for name, value in (overrides.get(part) or {}).items()
-        if value != authors.get(name)
+        if name in authors and value != authors[name]
     }
 
 

@@ -1,7 +1,7 @@
 """Build an index of a folder, or update it: only new and changed files are encoded.
 
-Vectors are written before the files that have them are committed, 256 files at a time: what is committed is
-always whole, and an interrupted build resumes after its last commit.
+Vectors are written before the files that have them are committed, 256 files at a time, or what Ctrl-C leaves
+of them: what is committed is always whole, and an interrupted build resumes after its last commit.
 """
 
 import hashlib
@@ -172,11 +172,18 @@ def _encode(
         if view is not None and entry.sha256 not in rows:
             rows[entry.sha256] = index.rows + len(views)
             views.append(view)
-    parts = []
-    for start in range(0, len(views), batch):
-        yield start * len(files) // len(views)
-        parts.append(encoder.images(torch.stack(views[start : start + batch])))
-    entries = [entry._replace(row=rows.get(entry.sha256)) for entry, _ in files]
+    parts, entries = list[Tensor](), [entry._replace(row=rows.get(entry.sha256)) for entry, _ in files]
+    try:
+        for start in range(0, len(views), batch):
+            yield start * len(files) // len(views)
+            parts.append(encoder.images(torch.stack(views[start : start + batch])))
+    except BaseException as error:
+        # The first chunk fixes the means, if features are to be centered: all of it is needed for that.
+        if parts and not isinstance(error, Exception) and index.metadata["means"] is not None:
+            done = index.rows + sum(map(len, parts))
+            entries = [entry for entry in entries if entry.row is not None and entry.row < done]
+            append(index, entries, torch.cat(parts))
+        raise
     append(index, entries, torch.cat(parts) if parts else None)
     yield len(files)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from dear.backbone.clip import Clip, Identity
 from dear.backbone.names import REAL
-from dear.errors import RoleTableError, warn
+from dear.errors import Detail, RoleTableError, warn
 from dear.roles.settings import KINDS
 from dear.roles.table import RoleTable
 
@@ -58,13 +58,14 @@ def role_table(clip: Clip, path: Path | str | None = None) -> RoleTable:
 
 
 def find_role_table(clip: Clip) -> RoleTable | None:
-    """The package's table for these weights; None, with a warning, if there is none."""
+    """The package's table for these weights; None, which is a detail, if there is none."""
     try:
         return role_table(clip)
     except RoleTableError:
         warn(
             f"no role table is known for {clip.identity}: dear+ takes the whole image feature in place of "
-            "attributes"
+            "attributes",
+            Detail,
         )
         return None
 

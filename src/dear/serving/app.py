@@ -21,6 +21,7 @@ from starlette.types import Message
 
 from dear import __version__
 from dear.adapters.attention import overlay
+from dear.adapters.wording import UNOWNED, explain_features
 from dear.backbone.names import TINY
 from dear.data.images.decode import encode_png
 from dear.errors import DearError, UnknownNameError, without_surrogates
@@ -237,6 +238,7 @@ def describe(service: Service) -> dict[str, Any]:
         "examples": [*map(without_surrogates, service.examples)],
         "classes": predictor.classes,
         "features": predictor.features,
+        "explained": explain_features(bundle.method, [*predictor.features, UNOWNED]),
         "attributes": [name for name in method.layout.tokens_by_name if name not in method.without_heads],
         "corrections": service.data is not None,
         "roles": bundle.roles is not None,

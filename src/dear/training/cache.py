@@ -1,7 +1,7 @@
 """What runs compute of images and class names, kept in memory for the next ones."""
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from contextlib import closing
 from typing import Literal
 
@@ -56,8 +56,12 @@ class Cache:
         self._keeps_readouts = readouts is not None
         self._readouts = dict[str, dict[bytes, Tensor]]()
         self._used, self._hashes = dict[str, dict[bytes, None]](), dict[str, dict[int, bytes]]()
-        for name, rows in (readouts or {}).items():
-            if readouts and name + ITEMS in readouts:
+        self.add_readouts(readouts or {})
+
+    def add_readouts(self, readouts: Mapping[str, Tensor]) -> None:
+        """Take what `used_readouts` gave. Raises ValueError for anything else."""
+        for name, rows in readouts.items():
+            if name + ITEMS in readouts:
                 for item, row in zip(readouts[name + ITEMS].tolist(), rows, strict=True):
                     self._keep_readout(name, bytes(item), row)
 
@@ -100,10 +104,17 @@ class Cache:
         if item not in readouts and self._make_room(values, for_readout=True):
             readouts[item] = values
 
-    def saved_readouts(self) -> dict[str, Tensor]:
+    def used_readouts(self) -> dict[str, Tensor]:
         """The readouts that were used, and of which images they are."""
+        return self._as_tensors(self._used)
+
+    def all_readouts(self) -> dict[str, Tensor]:
+        """All readouts, those of earlier fits too, and of which images they are."""
+        return self._as_tensors(self._readouts)
+
+    def _as_tensors(self, items: Mapping[str, Collection[bytes]]) -> dict[str, Tensor]:
         tensors = dict[str, Tensor]()
-        for name, used in self._used.items():
+        for name, used in items.items():
             kept = {item: self._readouts[name][item] for item in used if item in self._readouts[name]}
             if kept:
                 tensors[name] = torch.stack([*kept.values()])
@@ -155,19 +166,21 @@ class Cache:
         pairs = zip(items, indices.tolist(), strict=True)
         missing = {item: index for item, index in pairs if any(item not in readouts for readouts in kept)}
         numbers, encoded = torch.tensor([*missing.values()], dtype=torch.int64), list[list[Tensor]]()
+        for name in names:
+            self._used.setdefault(name, {}).update(dict.fromkeys(items))
         parts = numbers.split(clip.image.images_at_once) if missing else ()
         load = load or (lambda part: load_test_views(images, part, clip.preprocess))
         with closing(prefetch(load, parts, clip.image.projection.device)) as loaded:
             for pixels in loaded:
-                encoded += _encode(methods, pixels, precision)
+                of_images = _encode(methods, pixels, precision)
+                for item, of_methods in zip([*missing][len(encoded) :], of_images, strict=False):
+                    for name, readout in zip(names, of_methods, strict=True):  # now: there may be a Ctrl-C
+                        self._keep_readout(name, item, readout)
+                encoded += of_images
                 if title:
                     self.progress(title, len(encoded), len(missing))
         new = dict(zip(missing, encoded, strict=True))
         rows = [new[item][0] if item in new else kept[0][item] for item in items]
-        for number, name in enumerate(names):
-            for item, of_methods in new.items():
-                self._keep_readout(name, item, of_methods[number])
-            self._used.setdefault(name, {}).update(dict.fromkeys(items))
         self.images |= {item[:HASH_BYTES] for item in items}
         self.encoded |= {item[:HASH_BYTES] for item in missing}
         return torch.stack(rows).to(clip.image.projection)

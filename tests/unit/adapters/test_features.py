@@ -10,12 +10,14 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from dear.adapters import fit as fit_module
 from dear.adapters.bundle import Bundle
 from dear.adapters.fit import FEATURES, fit
 from dear.adapters.predictor import Predictor
 from dear.backbone.loading.load import load_clip
 from dear.data.images import photos as photos_module
 from dear.data.settings import DataSettings
+from dear.errors import OutputError
 from dear.evaluation.predictions import predict
 from dear.methods.base import Method, TrainingImages
 from dear.methods.registry import build_method
@@ -23,9 +25,10 @@ from dear.roles.packaged import find_role_table
 from dear.training.batches import training_images
 from dear.training.cache import Cache
 from dear.training.settings import TrainSettings
+from dear.writing import locked
 from tests.conftest import small_clip_of
-from tests.unit.serving.small import picture
-from tests.unit.training.world import role_table
+from tests.helpers.methods import role_table
+from tests.helpers.server import picture
 
 VIEWS = 3  # of a training image: the test view and two random ones
 
@@ -69,6 +72,15 @@ def fit_counted(
             str(photos), photos.parent / out, model="small", verbose=False, continue_from=folder, **options
         )
     return bundle, encoded[0], decoded
+
+
+def fit_plain(photos: Path, out: str) -> None:
+    roles = photos.parent / "roles.json"
+    fit(photos, photos.parent / out, method="dear+", roles=roles, model="small", review=False, verbose=False)
+
+
+def interrupted(*_: Any) -> Any:
+    raise KeyboardInterrupt
 
 
 def require_same(bundle: Bundle, other: Bundle, photos: Path) -> None:
@@ -120,9 +132,46 @@ def test_it_equals_a_fit_from_scratch_and_encodes_what_is_new(
     grown, encoded, decoded = fit_counted(photos, "grown", monkeypatch, "first", review=False)
     assert (encoded, set(decoded)) == (4 * VIEWS + 1, new)
     require_same(grown, whole, photos)
-    assert any(not torch.equal(grown.tensors[name], first.tensors[name]) for name in ("strengths", "rest"))
+    assert any(
+        not torch.equal(grown.tensors[name], first.tensors[name]) for name in ("strengths", "remainder")
+    )
     kept, anew = (load_file(photos.parent / name / FEATURES) for name in ("grown", "whole"))
     assert {name: len(part) for name, part in kept.items()} == {name: len(anew[name]) for name in anew}
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_an_interrupted_fit_keeps_what_it_has_encoded(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C in the middle, and again before anything is read: the third call encodes the rest."""
+    monkeypatch.setattr("dear.backbone.vision.VisionTower.images_at_once", 4)
+    whole, all_views, _ = fit_counted(photos, "whole", monkeypatch, review=False)
+    image_trunk, views = Method.image_trunk, 0
+
+    def interrupt(method: Method, images: Tensor) -> Tensor:
+        nonlocal views
+        if views >= 12:
+            raise KeyboardInterrupt
+        views += len(images)
+        return image_trunk(method, images)
+
+    for target, stop in ((Method, interrupt), (fit_module, interrupted)):
+        with monkeypatch.context() as patch:
+            patch.setattr(target, "image_trunk" if target is Method else "resolve_backbone", stop)
+            with pytest.raises(KeyboardInterrupt):
+                fit_plain(photos, "out")
+    bundle, encoded, _ = fit_counted(photos, "out", monkeypatch, review=False)
+    assert encoded == all_views - views
+    require_same(bundle, whole, photos)
+    assert not (photos.parent / "out" / "unfinished").exists()
+
+
+def test_two_fits_into_one_folder(photos: Path) -> None:
+    """The second is refused at once, and the folder is free once the first has ended."""
+    out, settings = photos.parent / "out", DataSettings()
+    with locked(out, settings.cache_folder()), pytest.raises(OutputError, match="another process is writing"):
+        fit_plain(photos, "out")
+    assert not out.exists()
+    fit_plain(photos, "out")
+    assert (out / "config.json").is_file()
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -193,8 +242,8 @@ def test_a_fit_on_all_images_keeps_the_number_of_the_earlier_one(
             paint(tmp_path / "all" / name / f"{image}.png", 100 * number + 10 * image)
     whole = {"dataset": DataSettings(test_share=0.0), "method": "linear-probe"}
     first, _, _ = fit_counted(tmp_path / "all", "first", monkeypatch, method="linear-probe", roles=None)
-    again, _, decoded = fit_counted(tmp_path / "all", "again", monkeypatch, "first", roles=None, **whole)
-    assert (again.training.train_images, again.scores, decoded) == (30, None, [])
+    again, encoded, _ = fit_counted(tmp_path / "all", "again", monkeypatch, "first", roles=None, **whole)
+    assert (again.training.train_images, again.scores, encoded) == (30, None, 0)
     assert again.training.earlier_test == first.scores
     assert first.scores is not None
     assert f"{round(first.scores.accuracy * 9)} of 9 right" in again.verdict

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch import Tensor
 
 from dear.adapters.facts import UnlabeledGain
 from dear.adapters.fit import fit
@@ -15,8 +16,9 @@ from dear.adapters.wording import describe_unlabeled
 from dear.data.fewshot import Subset
 from dear.data.settings import DataSettings
 from dear.errors import DataError, SettingsError
-from tests.unit.serving.small import picture
-from tests.unit.training.world import noise_dataset
+from dear.methods.base import Method
+from tests.helpers.data import noise_dataset
+from tests.helpers.server import picture
 
 OTHERS = 7
 
@@ -95,6 +97,45 @@ def test_what_it_was_fitted_on_is_not_suggested(roles: Path, others: Path) -> No
         predictor.suggest(files[:4])
 
 
+def test_what_was_encoded_is_remembered_by_content(
+    roles: Path, others: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second call encodes only images that are new, moved ones or not; another bundle has its own."""
+    monkeypatch.setenv("DEAR_CACHE", str(tmp_path / "cache"))
+    (others / "broken.png").unlink()
+    files, settings = sorted(others.rglob("[0-9].png")), DataSettings(test_share=0)
+    bundle = fit((files[:4], ["a", "b"] * 2), roles=roles, method="dear+", dataset=settings)
+    views, image_trunk = list[int](), Method.image_trunk
+
+    def count(method: Method, images: Tensor) -> Tensor:
+        views.append(len(images))
+        return image_trunk(method, images)
+
+    monkeypatch.setattr(Method, "image_trunk", count)
+    predictor = Predictor(bundle)
+    first = predictor.suggest(others)
+    assert sum(views) == OTHERS - 4
+    files[5].rename(others / "moved.png")
+    picture(99, 20, 20).save(others / "new.png")
+    views.clear()
+    again = Predictor(bundle).suggest(others)
+    assert (sum(views), len(again)) == (1, len(first) + 1)
+    margin = {one.image: one.margin for one in (*first, *again)}
+    assert margin[str(others / "moved.png")] == pytest.approx(margin[str(files[5])], abs=1e-6)
+    views.clear()
+    arrays = [np.array(Image.open(others / "new.png"))]
+    predictor.predict(arrays)
+    assert sum(views) == 1  # without remembering
+    for remembered in ([], [1]):
+        views.clear()
+        [*predictor.predict_each(arrays, remember=True)]
+        assert sum(views) == 1 - len(remembered)
+    other = fit((files[:4], ["a", "b", "b", "a"]), roles=roles, method="dear+", dataset=settings)
+    views.clear()
+    Predictor(other).suggest(others)
+    assert sum(views) == OTHERS - 4 + 1
+
+
 @pytest.mark.parametrize("with_files", [False, True])
 def test_images_in_memory_that_were_in_the_fit_are_known_by_their_pixels(
     with_files: bool, roles: Path, others: Path
@@ -103,6 +144,7 @@ def test_images_in_memory_that_were_in_the_fit_are_known_by_their_pixels(
     arrays = [np.array(Image.open(file)) for file in files]
     settings = DataSettings(test_share=0)
     bundle = fit((arrays[:4], ["a", "b"] * 2), roles=roles, method="dear+", dataset=settings)
-    suggested = Predictor(bundle).suggest(files if with_files else arrays)
+    for _ in range(2):  # the second time by what is remembered
+        suggested = Predictor(bundle).suggest(files if with_files else arrays)
     names = [str(files[item]) if with_files else str(item) for item in range(4, OTHERS)]
     assert sorted(one.image for one in suggested) == sorted(names)

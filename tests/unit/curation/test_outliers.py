@@ -11,8 +11,8 @@ from torch.distributions import MultivariateNormal
 from torch.nn.functional import normalize
 
 from dear.curation import outliers
-from dear.curation.outliers import KNOWN, OutlierModel, describe_refusal, fit_outlier_model
-from dear.methods.dear_plus.gaussian import Gaussians
+from dear.curation.outliers import PREFIX, OutlierModel, describe_refusal, fit_outlier_model
+from dear.methods.dear_plus.gaussian import LabeledGaussians
 
 LABELS = torch.tensor([0, 0, 0, 2, 2, 3, 3, 3, 3, 1, 2, 5, 5])
 CLASSES, EMBED, NUMBERS = 7, 5, [0, 2, 3, 5]  # class 1 has one image, classes 4 and 6 have none
@@ -44,9 +44,8 @@ def fitted() -> OutlierModel:
 
 def test_evidence_is_the_bayes_factor_of_normal_densities(fitted: OutlierModel) -> None:
     points, used = features(len(LABELS), 1), LABELS != 1
-    shrinkage = Gaussians(
-        points[used][:, None], torch.tensor([0, 0, 0, 1, 1, 2, 2, 2, 2, 1, 3, 3]), 4
-    ).shrinkage
+    columns = torch.tensor([0, 0, 0, 1, 1, 2, 2, 2, 2, 1, 3, 3])
+    shrinkage = LabeledGaussians(points[used][:, None], columns, 4, outliers.SPREAD).shrinkage
     assert fitted.classes.tolist() == NUMBERS
     others = features(3, 2)
     for image, found in zip(others, fitted.evidence(others), strict=True):
@@ -57,7 +56,7 @@ def test_evidence_is_the_bayes_factor_of_normal_densities(fitted: OutlierModel) 
 def test_left_out_evidence_is_that_of_fits_without_each_image(fitted: OutlierModel) -> None:
     points, used = features(len(LABELS), 1)[LABELS != 1], LABELS[LABELS != 1]
     columns = torch.tensor([NUMBERS.index(int(label)) for label in used])
-    shrinkage = Gaussians(points[:, None], columns, len(NUMBERS)).shrinkage
+    shrinkage = LabeledGaussians(points[:, None], columns, len(NUMBERS), outliers.SPREAD).shrinkage
     largest = []
     for item in range(len(used)):
         others = torch.arange(len(used)) != item
@@ -116,7 +115,7 @@ def test_groups_are_left_out_whole() -> None:
     used, largest = LABELS != 1, []
     for left_out, rest in folds:
         columns, targets = LABELS[rest & used].unique(return_inverse=True)
-        fitted = Gaussians(points[rest & used][:, None], targets, len(columns))
+        fitted = LabeledGaussians(points[rest & used][:, None], targets, len(columns), outliers.SPREAD)
         covariance = torch.linalg.inv(fitted.whitening @ fitted.whitening.T)
         for item in (left_out & used).nonzero().flatten().tolist():
             if LABELS[item] not in columns:
@@ -144,7 +143,7 @@ def test_single_images_leave_nothing_out() -> None:
 
 
 def test_tensors_hold_all_of_it(fitted: OutlierModel) -> None:
-    again = OutlierModel.of({KNOWN + name: tensor for name, tensor in fitted.tensors().items()}, CLASSES)
+    again = OutlierModel.of({PREFIX + name: tensor for name, tensor in fitted.tensors().items()}, CLASSES)
     others = features(3, 2)
     torch.testing.assert_close(again.evidence(others), fitted.evidence(others), rtol=0, atol=0)
     assert again.threshold(0.3) == fitted.threshold(0.3)

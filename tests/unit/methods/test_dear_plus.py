@@ -127,8 +127,8 @@ def test_features_hold_everything_else_at_its_mean(small_clip: Clip) -> None:
     trunk = method.image_trunk(images(4))
     frozen, groups = method.readouts(trunk)
     features = method.image_features(trunk)
-    torch.testing.assert_close(features[2], normalize(groups[:, 1] + method.rest[1], dim=-1))
-    torch.testing.assert_close(features[3], normalize(method.rest[2], dim=-1).expand(4, -1))
+    torch.testing.assert_close(features[2], normalize(groups[:, 1] + method.remainder[1], dim=-1))
+    torch.testing.assert_close(features[3], normalize(method.remainder[2], dim=-1).expand(4, -1))
     expected = normalize(frozen + frozen @ method.correction, dim=-1)
     torch.testing.assert_close(features[0], expected)
 

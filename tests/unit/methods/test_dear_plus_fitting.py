@@ -1,14 +1,15 @@
 """What DeAR+ computes from readouts, against slow references: every image and class really left out."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 
 import pytest
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize
 
-from dear.methods.dear_plus import DearPlusSettings, solvers
+from dear.methods.dear_plus import DearPlusSettings, correction, strengths
+from dear.methods.dear_plus.correction import fit_correction
 from dear.methods.dear_plus.fitting import (
     Examples,
     Fit,
@@ -16,9 +17,15 @@ from dear.methods.dear_plus.fitting import (
     fit,
     fit_evidence,
 )
-from dear.methods.dear_plus.gaussian import SHRINKAGES, Gaussians
-from dear.methods.dear_plus.names import NAME_COST, measure_name_cost
-from dear.methods.dear_plus.solvers import PRIOR, fit_correction, fit_strengths
+from dear.methods.dear_plus.gaussian import SHRINKAGES, BayesFactors, LabeledGaussians
+from dear.methods.dear_plus.strengths import (
+    NAME_COST,
+    PRIOR,
+    Batches,
+    LeftOutTerms,
+    measure_name_cost,
+    minimize_loss,
+)
 
 LABELS = torch.tensor([0, 2, 1, 0, 2, 2, 1, 3, 0, 1, 3])
 CLASSES, VIEWS, EMBED, SHRINKAGE = 4, 3, 7, 0.2
@@ -57,7 +64,7 @@ def log_normal(point: Tensor, mean: Tensor, covariance: Tensor) -> float:
 
 def test_gaussians_by_loops() -> None:
     means, covariance, freedom = slow(points := views(), LABELS)
-    fitted = Gaussians(points, LABELS, CLASSES, SHRINKAGE)
+    fitted = LabeledGaussians(points, LABELS, CLASSES, 1.0, SHRINKAGE)
     torch.testing.assert_close(fitted.means, torch.stack(means), rtol=0, atol=1e-12)
     inverse = fitted.whitening @ fitted.whitening.T
     torch.testing.assert_close(inverse @ covariance, torch.eye(EMBED).double(), rtol=0, atol=1e-10)
@@ -72,7 +79,8 @@ def test_evidence_of_left_out_images_is_that_of_a_fit_without_them() -> None:
         torch.ones(CLASSES, dtype=torch.bool),
         DearPlusSettings(shrinkage=SHRINKAGE, spread=spread),
     )
-    found = fit_evidence(examples(points, points[:4, 0]), points, every, settings, few=False)
+    few = examples(points, points[:4, 0])
+    _, factors, found_lacking = fit_evidence(few, points, every, settings)
     squares = list[float]()
     for item, label in enumerate(LABELS.tolist()):
         others = torch.arange(len(LABELS)) != item
@@ -80,7 +88,7 @@ def test_evidence_of_left_out_images_is_that_of_a_fit_without_them() -> None:
         squares.append(-2 * log_normal(points[item, 0], means[label], covariance))
     images = torch.bincount(LABELS)[LABELS].double()
     lacking = 0.25 * sum(squares) / len(squares) / images**2
-    torch.testing.assert_close(found.lacking, lacking, rtol=0, atol=1e-9)
+    torch.testing.assert_close(found_lacking, lacking, rtol=0, atol=1e-9)
     for half, known in enumerate(([1, 3], [0, 2], [0, 1, 2, 3])):
         for item in range(len(LABELS)):
             others = torch.arange(len(LABELS)) != item
@@ -92,7 +100,8 @@ def test_evidence_of_left_out_images_is_that_of_a_fit_without_them() -> None:
                 if label in known:
                     factor = log_normal(points[item, 0], means[label], covariance) - background
                     factor += freedom / 2 * math.log(1 + spread)
-                assert float(found.left_out[half][item, label]) == pytest.approx(factor, abs=1e-9)
+                found = factors.among(half)[item, label] * few.sets[half, label]
+                assert float(found) == pytest.approx(factor, abs=1e-9)
 
 
 def test_shrinkage_is_where_refits_without_each_image_make_it_likeliest() -> None:
@@ -108,7 +117,7 @@ def test_shrinkage_is_where_refits_without_each_image_make_it_likeliest() -> Non
             determinants.append(float(torch.linalg.slogdet(covariance)[1]))
         square, determinant = sum(squares) / len(squares), sum(determinants) / len(determinants)
         found[shrinkage] = float((-(EMBED * sizes.log() + determinant + square / sizes) / 2).max())
-    fitted = Gaussians(points, LABELS, CLASSES)
+    fitted = LabeledGaussians(points, LABELS, CLASSES, 1.0)
     assert fitted.shrinkage == max(found, key=found.__getitem__)
     constant = fitted.left_out_likelihood(0.1) - found[0.1]
     for shrinkage, expected in found.items():
@@ -117,15 +126,14 @@ def test_shrinkage_is_where_refits_without_each_image_make_it_likeliest() -> Non
 
 def test_views_that_never_differ_say_nothing() -> None:
     constant = normalize(torch.ones(len(LABELS), VIEWS, EMBED, dtype=torch.float64), dim=-1)
-    fitted = Gaussians(constant + 1e-9 * drawn(*constant.shape), LABELS, CLASSES, SHRINKAGE)
+    fitted = LabeledGaussians(constant + 1e-9 * drawn(*constant.shape), LABELS, CLASSES, 1.0, SHRINKAGE)
     assert not fitted.whitening.any()
-    distances = fitted.left_out(torch.ones(1, CLASSES, dtype=torch.bool))
-    assert not distances.to_classes.any()
-    assert not distances.to_centers.any()
+    factors = fitted.left_out(torch.ones(1, CLASSES, dtype=torch.bool))
+    assert not factors.squares.any()
+    assert not factors.backgrounds.any()
     for count in (len(LABELS), CLASSES):  # the last with one image a class
         views, labels = constant[:count], LABELS if count > CLASSES else torch.arange(CLASSES)
-        few = examples(views, drawn(CLASSES, EMBED), labels)
-        found = fit(few, views.unsqueeze(2), [True], DearPlusSettings())
+        found = fit(examples(views, drawn(CLASSES, EMBED), labels), DearPlusSettings())
         assert not found.evidence[0].means.any()
         assert bool(found.strengths.isfinite().all())
 
@@ -145,26 +153,28 @@ def test_strengths_are_the_best_of_a_fine_grid() -> None:
     truth = torch.nn.functional.one_hot(LABELS, CLASSES).double()
     first, second = truth + drawn(len(LABELS), CLASSES), -truth + drawn(len(LABELS), CLASSES, seed=2)
     other, least = truth + drawn(len(LABELS), CLASSES, seed=3), torch.tensor([0.01, 0.0]).double()
-    settings = [torch.stack([part, second], dim=2) for part in (first, other)]
-    weights = fit_strengths([*map(by_rows, settings)], LABELS, least, [0.8, 0.2])
+    sets = [torch.stack([part, second], dim=2) for part in (first, other)]
+    weights = minimize_loss(batches(sets), least)
     assert float(weights[1]) == 0
 
     def loss(weight: float) -> float:
         losses = [float(cross_entropy(weight * part, LABELS)) for part in (first, other)]
-        return 0.8 * losses[0] + 0.2 * losses[1] + PRIOR * weight**2
+        return sum(losses) / 2 + PRIOR * weight**2
 
     best = min((loss(0.01 + step / 1000), 0.01 + step / 1000) for step in range(5000))
     assert float(weights[0]) == pytest.approx(best[1], abs=2e-3)
 
 
-def by_rows(terms: Tensor) -> Callable[[Tensor], Tensor]:
-    """Terms of all images, item x class x term, as the solver takes them."""
-    return lambda rows: terms[rows].movedim(2, 0)
+def batches(sets: Iterable[Tensor], labels: Tensor = LABELS) -> Batches:
+    """Terms of all images, item x class x term, for each set of classes, as the solver takes them."""
+    parts = [(terms.movedim(2, 0), labels) for terms in sets]
+    return lambda: parts
 
 
-def examples(frozen: Tensor, text: Tensor, labels: Tensor = LABELS) -> Examples:
+def examples(frozen: Tensor, text: Tensor, labels: Tensor = LABELS, groups: Tensor | None = None) -> Examples:
     """Halves of classes are those of even and of odd number."""
-    return Examples(frozen, labels, 10 * text, torch.arange(len(text)))
+    groups = frozen.unsqueeze(2) if groups is None else groups
+    return Examples(frozen, groups, labels, 10 * text, torch.arange(len(text)))
 
 
 def test_class_scores_are_of_a_correction_that_saw_neither_the_class_nor_the_image() -> None:
@@ -195,13 +205,9 @@ def test_class_scores_are_of_a_correction_that_saw_neither_the_class_nor_the_ima
             torch.testing.assert_close(scores[item], expected, rtol=0, atol=1e-5)
 
 
-def whole(
-    groups: Tensor, frozen: Tensor, labels: Tensor = LABELS, carried: int = 0, classes: int = CLASSES
-) -> Fit:
+def whole(groups: Tensor, frozen: Tensor, labels: Tensor = LABELS, classes: int = CLASSES) -> Fit:
     text = normalize(drawn(classes, EMBED, seed=4), dim=-1)
-    flags = [True] * groups.shape[2]
-    flags[-1] = flags[-1] and not carried
-    return fit(examples(frozen, text, labels), groups, flags, DearPlusSettings(shrinkage=SHRINKAGE))
+    return fit(examples(frozen, text, labels, groups), DearPlusSettings(shrinkage=SHRINKAGE))
 
 
 @pytest.mark.parametrize("by_name", [0, 1])
@@ -212,20 +218,18 @@ def test_evidence_counts_for_more_where_all_classes_have_it(by_name: int) -> Non
     groups, frozen = 0.3 * drawn(len(LABELS), VIEWS, 1, EMBED) + views().unsqueeze(2), views(2)
     found = whole(groups, frozen, classes=CLASSES + by_name)
     few = examples(frozen, normalize(drawn(CLASSES + by_name, EMBED, seed=4), dim=-1))
-    features = normalize(groups[:, :, 0] + found.rest[0], dim=-1)
-    known, settings = torch.arange(CLASSES + by_name) < CLASSES, DearPlusSettings(shrinkage=SHRINKAGE)
-    evidence = fit_evidence(few, features, known, settings, few=False)
+    features = normalize(groups[:, :, 0] + found.remainder[0], dim=-1)
+    has_evidence, settings = torch.arange(CLASSES + by_name) < CLASSES, DearPlusSettings(shrinkage=SHRINKAGE)
+    _, factors, lacking = fit_evidence(few, features, has_evidence, settings)
     scores = compute_class_scores(few, settings.penalty)
     terms = [
-        torch.stack(pair, dim=2)
-        for pair in zip(scores, map(evidence.left_out.__getitem__, range(3)), strict=True)
+        torch.stack([part, factors.among(number) * few.sets[number] * has_evidence], dim=2)
+        for number, part in enumerate(scores)
     ]
-    terms[2][torch.arange(len(LABELS)), LABELS, 1] += evidence.lacking
+    terms[2][torch.arange(len(LABELS)), LABELS, 1] += lacking
     least = torch.tensor([0.01, 0.0], dtype=torch.float64)
-    torch.testing.assert_close(
-        found.strengths[0], fit_strengths([by_rows(terms[2][:, :CLASSES])], LABELS, least)
-    )
-    torch.testing.assert_close(found.strengths[1], fit_strengths([*map(by_rows, terms[:2])], LABELS, least))
+    expected = [minimize_loss(batches(parts), least) for parts in ([terms[2][:, :CLASSES]], terms[:2])]
+    torch.testing.assert_close(found.strengths, torch.stack(expected))
     assert float(found.strengths[0, 1]) > float(found.strengths[1, 1])
 
 
@@ -234,12 +238,24 @@ def test_a_name_takes_at_most_its_share_of_the_others_images() -> None:
     classes, count = 6, 120
     draw = torch.Generator().manual_seed(3)
     labels = torch.arange(count) % classes
-    terms = [torch.randn(count, classes, 2, generator=draw, dtype=torch.float64) for _ in range(2)]
-    for part in terms:
-        part[torch.arange(count), labels] += 1.5
+    scores = torch.randn(2, count, classes, generator=draw, dtype=torch.float64)
+    evidence = 2 * torch.randn(count, classes, generator=draw, dtype=torch.float64)
+    scores[:, torch.arange(count), labels] += 1.5
+    evidence[torch.arange(count), labels] += 3.0
     strengths = torch.tensor([[1.0, 0.5], [0.7, 0.2]], dtype=torch.float64)
     known = torch.tensor([[True, False] * 3, [False, True] * 3])
-    cost = measure_name_cost([*map(by_rows, terms)], labels, known, strengths, is_single=False)
+    terms = [torch.stack([part, evidence * of], dim=2) for part, of in zip(scores, known, strict=True)]
+    factors = BayesFactors(-2 * evidence, torch.zeros(count, 3).double())
+    left_out = LeftOutTerms(
+        labels,
+        [*scores, scores[0]],
+        [factors],
+        torch.cat([known, torch.ones(1, classes).bool()]),
+        [torch.zeros(count).double()],
+        torch.zeros(count).bool(),
+        mostly_alone=False,
+    )
+    cost = measure_name_cost(left_out, strengths)
 
     def losses(threshold: float) -> tuple[int, int, float]:
         taken, pairs, right = 0, 0, list[bool]()
@@ -268,10 +284,10 @@ def test_a_name_takes_at_most_its_share_of_the_others_images() -> None:
 def test_a_class_with_one_image_has_no_evidence_among_others_and_has_among_its_like() -> None:
     groups, frozen = 0.3 * drawn(len(LABELS), VIEWS, 2, EMBED), views()
     found = whole(groups, frozen, torch.tensor([0, 2, 0, 0, 2, 2, 0, 3, 0, 1, 3]))
-    assert found.with_evidence.tolist() == [True, False, True, True]
+    assert found.has_evidence.tolist() == [True, False, True, True]
     assert [of.means.shape for of in found.evidence] == [(3, EMBED)] * 2
     alone = whole(groups[:4], frozen[:4], torch.arange(4))
-    assert alone.with_evidence.all()
+    assert alone.has_evidence.all()
     freedom = torch.stack([of.freedom for of in alone.evidence])
     ratio = alone.strengths[0, 1:] / alone.strengths[0, 0]
     torch.testing.assert_close(ratio, (0.5 / freedom.sum().sqrt()).expand(2))
@@ -283,10 +299,13 @@ def test_left_out_scores_where_most_classes_have_one_image() -> None:
     """By fits without each image: a class without its only one is one by name alone."""
     labels, spread, classes = torch.tensor([0, 1, 2, 2, 3, 4, 2]), 1.7, 5
     frozen, features = views()[:7], normalize(views(3)[:7] + 0.2, dim=-1)
-    few = examples(frozen, normalize(drawn(classes, EMBED, seed=4), dim=-1), labels)
-    settings = DearPlusSettings(shrinkage=SHRINKAGE, spread=spread)
-    found = fit(few, (features - 0.1).unsqueeze(2), [True], settings)
-    features = normalize(features - 0.1 + found.rest, dim=-1)
+    text, groups = normalize(drawn(classes, EMBED, seed=4), dim=-1), (features - 0.1).unsqueeze(2)
+    few, settings = (
+        examples(frozen, text, labels, groups),
+        DearPlusSettings(shrinkage=SHRINKAGE, spread=spread),
+    )
+    found = fit(few, settings)
+    features = normalize(features - 0.1 + found.remainder, dim=-1)
     class_scores = compute_class_scores(few, settings.penalty)[2]
     for item, label in enumerate(labels.tolist()):
         rest = [other for other in range(len(labels)) if other != item]
@@ -303,7 +322,7 @@ def test_left_out_scores_where_most_classes_have_one_image() -> None:
         for of, mean in means.items():
             factors[of] = log_normal(point, mean, covariance) - log_normal(point, center, every)
             factors[of] += freedom / 2 * math.log(1 + spread)
-        torch.testing.assert_close(found.evidence[0].left_out[2][item], factors, rtol=0, atol=1e-8)
+        torch.testing.assert_close(found.terms.factors[0].among(2)[item], factors, rtol=0, atol=1e-8)
         beta, alpha = found.strengths[1 if label not in known else 0].tolist()
         expected = beta * class_scores[item] + alpha * factors
         torch.testing.assert_close(found.left_out[2][item], expected, rtol=0, atol=1e-8)
@@ -317,19 +336,16 @@ def test_orders_change_nothing(labels: Sequence[int]) -> None:
     numbers = torch.tensor([2, 0, 3, 1])  # class k becomes numbers[k]
     frozen = views()[: len(given)]
     groups = 0.3 * drawn(len(given), VIEWS, 2, EMBED) + frozen.unsqueeze(2)
-    few = examples(frozen, normalize(drawn(CLASSES, EMBED, seed=4), dim=-1), given)
+    few = examples(frozen, normalize(drawn(CLASSES, EMBED, seed=4), dim=-1), given, groups)
     back = numbers.argsort()
-    other = Examples(few.frozen[items], numbers[given[items]], few.text[back], few.order[back])
-    first, second = (
-        fit(of, part, [True, True], DearPlusSettings())
-        for of, part in ((few, groups), (other, groups[items]))
-    )
-    for name in ("correction", "rest", "strengths", "parts"):
+    other = Examples(few.frozen[items], groups[items], numbers[given[items]], few.text[back], few.order[back])
+    first, second = (fit(of, DearPlusSettings()) for of in (few, other))
+    for name in ("correction", "remainder", "strengths", "parts"):
         torch.testing.assert_close(getattr(second, name), getattr(first, name), rtol=0, atol=1e-6)
     for one, same in zip(second.left_out, first.left_out, strict=True):
         torch.testing.assert_close(one, same[items][:, back], rtol=0, atol=1e-5)
     for one, same in zip(second.evidence, first.evidence, strict=True):
-        assert torch.equal(second.with_evidence, first.with_evidence[back])
+        assert torch.equal(second.has_evidence, first.has_evidence[back])
         torch.testing.assert_close(one.whitening @ one.whitening.T, same.whitening @ same.whitening.T)
         torch.testing.assert_close(one.means @ one.whitening.T, (same.means @ same.whitening.T)[back])
 
@@ -341,7 +357,8 @@ def test_images_are_computed_in_any_parts(labels: Sequence[int], monkeypatch: py
     groups = 0.3 * drawn(len(given), VIEWS, 2, EMBED) + views()[: len(given)].unsqueeze(2)
     fits = []
     for at_once in (1, 3 * classes, 10**6):
-        monkeypatch.setattr(solvers, "SCORES_AT_ONCE", at_once)
+        for module in (correction, strengths):
+            monkeypatch.setattr(module, "SCORES_AT_ONCE", at_once)
         fits.append(whole(groups, views(2)[: len(given)], given, classes=classes))
     for found in fits[:2]:
         for name in ("correction", "strengths", "parts"):
@@ -360,8 +377,8 @@ def test_random_labels_are_not_found(images: tuple[int, ...]) -> None:
         labels = torch.arange(5).repeat_interleave(torch.tensor(images))
         frozen = normalize(1 + drawn(len(labels), VIEWS, EMBED, seed=seed), dim=-1)
         groups = drawn(len(labels), VIEWS, 1, EMBED, seed=seed + 50)
-        few = examples(frozen, normalize(drawn(5, EMBED, seed=seed + 99), dim=-1), labels)
-        scores = fit(few, groups, [True], DearPlusSettings()).left_out[2]
+        few = examples(frozen, normalize(drawn(5, EMBED, seed=seed + 99), dim=-1), labels, groups)
+        scores = fit(few, DearPlusSettings()).left_out[2]
         left_out = torch.tensor(images)[labels] > 1
         correct += int((scores.argmax(dim=1) == labels)[left_out].sum())
         tested += int(left_out.sum())

@@ -11,9 +11,9 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize
 
 from dear.methods.dear_plus import DearPlusSettings
-from dear.methods.dear_plus.fitting import Examples, Fit, fit, fit_on
-from dear.methods.dear_plus.gaussian import Gaussians
-from dear.methods.dear_plus.solvers import fit_strengths
+from dear.methods.dear_plus.fitting import Examples, by_attribute, fit, fit_on
+from dear.methods.dear_plus.gaussian import Gaussians, LabeledGaussians
+from dear.methods.dear_plus.strengths import minimize_loss
 from dear.methods.dear_plus.unlabeled import (
     ALONE,
     FOLDS,
@@ -22,7 +22,6 @@ from dear.methods.dear_plus.unlabeled import (
     Readouts,
     fit_weights,
     fit_with_others,
-    prepare,
     share_out,
 )
 
@@ -34,33 +33,30 @@ def draw(*shape: int, seed: int = 1) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def build_readouts(labels: Tensor = LABELS) -> Readouts:
+def build_readouts(labels: Tensor = LABELS) -> tuple[list[Readouts], Tensor]:
+    """Of each attribute; and the prior of the others."""
     centers = draw(ATTRIBUTES, CLASSES, EMBED, seed=2)
     of_others = torch.arange(OTHERS) % CLASSES
-    return Readouts(
-        centers[:, labels][:, :, None] + draw(ATTRIBUTES, len(labels), VIEWS, EMBED, seed=3),
-        labels,
-        centers[:, of_others] + draw(ATTRIBUTES, OTHERS, EMBED, seed=4),
-        draw(OTHERS, CLASSES, seed=5),
-        torch.tensor([0.7, 1.3], dtype=torch.float64),
-        torch.tensor([3.0, 5.0], dtype=torch.float64),
-    )
+    labeled = centers[:, labels][:, :, None] + draw(ATTRIBUTES, len(labels), VIEWS, EMBED, seed=3)
+    others = centers[:, of_others] + draw(ATTRIBUTES, OTHERS, EMBED, seed=4)
+    readouts = [*map(Readouts, labeled, others, (0.7, 1.3), (3.0, 5.0))]
+    return readouts, draw(OTHERS, CLASSES, seed=5)
 
 
-def covariance(mixture: Mixture, attribute: int) -> Tensor:
-    return torch.linalg.inv(mixture.whitening[attribute] @ mixture.whitening[attribute].T)
+def covariance(gaussians: Gaussians) -> Tensor:
+    return torch.linalg.inv(gaussians.whitening @ gaussians.whitening.T)
 
 
 def test_a_mixture_by_loops() -> None:
-    readouts, shares = build_readouts(), draw(OTHERS, CLASSES, seed=6).softmax(dim=1)
-    mixture = Mixture.of(readouts, shares)
-    for attribute in range(ATTRIBUTES):
+    shares = draw(OTHERS, CLASSES, seed=6).softmax(dim=1)
+    for readouts in build_readouts()[0]:
+        gaussians = readouts.gaussians(LABELS, shares)
         points = [  # each with its class and weight
             (view, label, 1 / VIEWS)
-            for item, label in zip(readouts.labeled[attribute], LABELS, strict=True)
+            for item, label in zip(readouts.labeled, LABELS, strict=True)
             for view in item
         ]
-        for other, of_other in zip(readouts.others[attribute], shares, strict=True):
+        for other, of_other in zip(readouts.others, shares, strict=True):
             points += [(other, label, share) for label, share in enumerate(of_other)]
         means = []
         for label in range(CLASSES):
@@ -70,49 +66,44 @@ def test_a_mixture_by_loops() -> None:
             weight * torch.outer(point - means[label], point - means[label])
             for point, label, weight in points
         )
-        strength, total = readouts.strength[attribute], sum(weight for *_, weight in points)
-        prior = strength * readouts.variance[attribute] * torch.eye(EMBED, dtype=torch.float64)
+        strength, total = readouts.strength, sum(weight for *_, weight in points)
+        prior = strength * readouts.variance * torch.eye(EMBED, dtype=torch.float64)
         expected = (scatter + prior) / (total + strength)
-        torch.testing.assert_close(mixture.means[attribute], torch.stack(means))
-        torch.testing.assert_close(covariance(mixture, attribute), expected)
+        torch.testing.assert_close(gaussians.means, torch.stack(means))
+        torch.testing.assert_close(covariance(gaussians), expected)
         freedom = (torch.linalg.inv(expected) @ scatter).trace() / (total + strength)
-        torch.testing.assert_close(mixture.freedom[attribute], freedom)
+        torch.testing.assert_close(gaussians.freedom, freedom)
 
 
 def test_one_round_in_one_dimension_by_hand() -> None:
     """Classes at -1 and 1, two images each, 0.5 off: S / N = 0.25, shrunk to 0.25 it stays, d is 4 / 5."""
-    labeled = torch.tensor([-1.5, -0.5, 0.5, 1.5], dtype=torch.float64)[None, :, None, None]
-    others, labels = torch.tensor([[[0.25]]], dtype=torch.float64), torch.tensor([0, 0, 1, 1])
-    numbers = (torch.tensor([value], dtype=torch.float64) for value in (0.25, 1.0))
-    readouts = Readouts(labeled, labels, others, torch.zeros(1, 2, dtype=torch.float64), *numbers)
-    mixture = share_out(readouts, 1.0, rounds=1)
+    labeled = torch.tensor([-1.5, -0.5, 0.5, 1.5], dtype=torch.float64)[:, None, None]
+    others, labels = torch.tensor([[0.25]], dtype=torch.float64), torch.tensor([0, 0, 1, 1])
+    readouts, prior = Readouts(labeled, others, 0.25, 1.0), torch.zeros(1, 2, dtype=torch.float64)
+    mixture = share_out([readouts], labels, prior, 1.0, rounds=1)
     gap = (1.25**2 - 0.75**2) / 0.25 / 2  # of log densities; the surplus of both classes is the same
     share = 1 / (1 + math.exp(-ALONE / math.sqrt(4 / 5) * gap))  # of the class at 1
     expected = [(-2 + (1 - share) * 0.25) / (3 - share), (2 + share * 0.25) / (2 + share)]
-    assert mixture.means.flatten().tolist() == pytest.approx(expected)
+    assert mixture.gaussians[0].means.flatten().tolist() == pytest.approx(expected)
     assert mixture.counts.tolist() == pytest.approx([3 - share, 2 + share])
 
 
 def test_rounds_raise_the_likelihood() -> None:
     """Of features and labels, with each attribute's density to the power alpha, and the prior's."""
-    readouts, alpha = build_readouts(), 0.4
+    (of_attributes, prior), alpha = build_readouts(), 0.4
     shares = torch.zeros(OTHERS, CLASSES).double()
     reached = []
     for _ in range(12):
-        mixture = Mixture.of(readouts, shares)
-        scores, objective = readouts.prior.clone(), 0.0
-        for attribute in range(ATTRIBUTES):
-            spread = covariance(mixture, attribute)
-            normals = [
-                torch.distributions.MultivariateNormal(mean, spread) for mean in mixture.means[attribute]
-            ]
-            scores += alpha * torch.stack(
-                [one.log_prob(readouts.others[attribute]) for one in normals], dim=1
-            )
-            for item, label in zip(readouts.labeled[attribute], LABELS.tolist(), strict=True):
+        scores, objective = prior.clone(), 0.0
+        for readouts in of_attributes:
+            gaussians = readouts.gaussians(LABELS, shares)
+            spread = covariance(gaussians)
+            normals = [torch.distributions.MultivariateNormal(mean, spread) for mean in gaussians.means]
+            scores += alpha * torch.stack([normal.log_prob(readouts.others) for normal in normals], dim=1)
+            for item, label in zip(readouts.labeled, LABELS.tolist(), strict=True):
                 objective += alpha * float(normals[label].log_prob(item).mean())
-            pull = spread.logdet() + readouts.variance[attribute] * torch.linalg.inv(spread).trace()
-            objective -= alpha * float(readouts.strength[attribute] * pull) / 2
+            pull = spread.logdet() + readouts.variance * torch.linalg.inv(spread).trace()
+            objective -= alpha * float(readouts.strength * pull) / 2
         reached.append(objective + float(scores.logsumexp(dim=1).sum()))
         shares = scores.softmax(dim=1)
     assert all(later > earlier - 1e-9 for earlier, later in itertools.pairwise(reached))
@@ -127,72 +118,63 @@ def build_clusters(apart: float, labeled: Sequence[int] = (0, 1, 2, 0, 1, 2, 0, 
     points = normalize(apart * centers[labels][:, None] + draw(len(labels), VIEWS, EMBED, seed=8), dim=-1)
     of_others = torch.arange(120) % CLASSES
     others = normalize(apart * centers[of_others] + draw(120, EMBED, seed=9), dim=-1)
-    examples = Examples(
-        points,
-        labels,
-        2 * normalize(centers + draw(CLASSES, EMBED, seed=10), dim=-1),
-        torch.tensor([1, 2, 0]),
-    )
+    text = 2 * normalize(centers + draw(CLASSES, EMBED, seed=10), dim=-1)
+    examples = Examples(points, points.unsqueeze(2), labels, text, torch.tensor([1, 2, 0]))
     settings = DearPlusSettings(views=1)
-    plain = fit(examples, points.unsqueeze(2), [True], settings)
-    return plain, examples, points.unsqueeze(2), (others, others.unsqueeze(1)), [True], settings
+    return fit(examples, settings), examples, (others, others.unsqueeze(1)), settings
 
 
 def test_scores_are_of_fits_that_know_nothing_of_the_images() -> None:
     """M, variance, shrinkage, means and shares of others from the images without a part of them; and
     strengths of these very scores.
     """
-    plain, examples, groups, others, _, settings = build_clusters(0.8)
-    features = normalize(groups + plain.rest, dim=-1).movedim(2, 0)
-    of_others, labels = normalize(others[1] + plain.rest, dim=-1).movedim(1, 0), examples.labels
-    fits = fit_weights(plain, examples, features, others, [0], settings)
+    plain, examples, others, settings = build_clusters(0.8)
+    features, of_others = (by_attribute(of, plain.remainder)[0] for of in (examples.groups, others[1]))
+    labels, every = examples.labels, torch.ones_like(examples.labels).bool()
     first = examples.frozen[:, 0, 0].tolist()
     rank = [
         sum(first[other] < first[item] for other in range(len(labels)) if labels[other] == labels[item])
         for item in range(len(labels))
     ]
     fold = [(rank[item] + int(examples.order[label])) % FOLDS for item, label in enumerate(labels)]
-    for weight, found in zip((0.0, *WEIGHTS), fits, strict=True):
+
+    def mixture(rows: Tensor, weight: float, correction: Tensor) -> Mixture:
+        """Of some labeled images and all others."""
+        within = [features[rows][labels[rows] == label].flatten(0, 1) for label in range(CLASSES)]
+        squares = sum((part - part.mean(dim=0)).square().sum() for part in within)
+        images = int(rows.sum())
+        shrinkage = LabeledGaussians(features[rows], labels[rows], CLASSES, settings.spread).shrinkage
+        variance, strength = float(squares / (images * VIEWS * EMBED)), images / (1 / shrinkage - 1)
+        prior = normalize(others[0] + others[0] @ correction, dim=-1) @ examples.text.T
+        return share_out(
+            [Readouts(features[rows], of_others, variance, strength)], labels[rows], prior, weight
+        )
+
+    for weight, found in zip(
+        (0.0, *WEIGHTS), fit_weights(plain, examples, others, [0], settings), strict=True
+    ):
         terms = torch.zeros(len(labels), CLASSES, 2, dtype=torch.float64)
+        everywhere = mixture(every, weight, plain.correction).counts
         for item in range(len(labels)):
-            rest = torch.tensor([other for other in range(len(labels)) if fold[other] != fold[item]])
-            few = Examples(examples.frozen[rest], labels[rest], examples.text, examples.order)
-            change = fit_on(few, torch.ones(len(rest), dtype=torch.bool), settings.penalty)
-            feature = normalize(examples.frozen[item, 0] + examples.frozen[item, 0] @ change, dim=-1)
-            terms[item, :, 0] = examples.text @ feature
-            within = [features[0, rest][labels[rest] == label].flatten(0, 1) for label in range(CLASSES)]
-            squares = sum((part - part.mean(dim=0)).square().sum() for part in within)
-            shrinkage = Gaussians(features[0, rest], labels[rest], CLASSES).shrinkage
-            readouts = Readouts(
-                features[:, rest],
-                labels[rest],
-                of_others,
-                normalize(others[0] + others[0] @ change, dim=-1) @ examples.text.T,
-                (squares / (len(rest) * VIEWS * EMBED)).unsqueeze(0),
-                torch.tensor([len(rest) / (1 / shrinkage - 1)], dtype=torch.float64),
+            rest = torch.tensor([of_item != fold[item] for of_item in fold])
+            few = Examples(
+                examples.frozen[rest], examples.groups[rest], labels[rest], examples.text, examples.order
             )
-            without = share_out(readouts, weight)
-            whole = found.evidence[0]
-            gaps = features[0, item, 0] - torch.cat([without.means[0], without.means[0].mean(dim=0)[None]])
-            *own, background = (gaps @ without.whitening[0]).square().sum(dim=1)
+            correction = fit_on(few, torch.ones_like(few.labels).bool(), settings.penalty)
+            feature = normalize(examples.frozen[item, 0] + examples.frozen[item, 0] @ correction, dim=-1)
+            terms[item, :, 0] = examples.text @ feature
+            without, whole = mixture(rest, weight, correction), found.evidence[0]
+            [gaussians] = without.gaussians
+            gaps = features[item, 0] - torch.cat([gaussians.means, gaussians.means.mean(dim=0)[None]])
+            *squares, background = (gaps @ gaussians.whitening).square().sum(dim=1)
             for label in range(CLASSES):
-                everywhere = counts_of(plain, examples, features, others, settings, weight)
-                lost = without.freedom[0] / without.counts[label] - whole.freedom / everywhere[label]
-                gain = background / 2 + without.freedom[0] * math.log(2) - own[label] + lost
+                lost = gaussians.freedom / without.counts[label] - whole.freedom / everywhere[label]
+                gain = background / 2 + gaussians.freedom * math.log(2) - squares[label] + lost
                 terms[item, label, 1] = gain / 2
         least = torch.tensor([0.01, 0.0], dtype=torch.float64)
-        strengths = fit_strengths([lambda rows, terms=terms: terms[rows].movedim(2, 0)], labels, least)
+        strengths = minimize_loss(lambda terms=terms: [(terms.movedim(2, 0), labels)], least)
         torch.testing.assert_close(found.strengths[0], strengths, rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(found.left_out[2], terms @ strengths, rtol=1e-4, atol=1e-4)
-
-
-def counts_of(
-    plain: Fit, examples: Examples, features: Tensor, others: Any, settings: DearPlusSettings, weight: float
-) -> Tensor:
-    """How many images each class has in the mixture of all."""
-    every = torch.ones(len(examples.labels), dtype=torch.bool)
-    readouts = prepare(examples, features, others, plain, [0], every, settings.shrinkage)
-    return share_out(readouts, weight).counts
 
 
 def test_others_are_used_where_left_out_images_gain(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,9 +196,9 @@ def test_noise_is_refused(labeled: tuple[int, ...]) -> None:
     """In 19 of 20 drawings at least."""
     used = 0
     for seed in range(20):
-        plain, examples, groups, (frozen, _), *rest = build_clusters(0.5, labeled)
+        plain, examples, (frozen, _), settings = build_clusters(0.5, labeled)
         noise = normalize(draw(*frozen.shape, seed=20 + seed), dim=-1)
-        result, gain = fit_with_others(plain, examples, groups, (noise, noise.unsqueeze(1)), *rest)
+        result, gain = fit_with_others(plain, examples, (noise, noise.unsqueeze(1)), settings)
         assert (result is plain) == (gain.weight == 0)
         used += result is not plain
     assert used <= 1
@@ -224,17 +206,17 @@ def test_noise_is_refused(labeled: tuple[int, ...]) -> None:
 
 def test_orders_change_nothing() -> None:
     """Of labeled images, of the others, and of the numbers of classes."""
-    plain, examples, groups, (frozen, _), carried, settings = build_clusters(1.0)
-    expected, gain = fit_with_others(
-        plain, examples, groups, (frozen, frozen.unsqueeze(1)), carried, settings
-    )
+    plain, examples, (frozen, groups), settings = build_clusters(1.0)
+    expected, gain = fit_with_others(plain, examples, (frozen, groups), settings)
     items, numbers = torch.tensor([4, 8, 0, 2, 7, 1, 3, 6, 5]), torch.tensor([2, 0, 1])
     back = numbers.argsort()
     text, order = examples.text[back], examples.order[back]
-    other = Examples(examples.frozen[items], numbers[examples.labels[items]], text, order)
-    again = fit(other, groups[items], carried, settings)
-    others = frozen.flip(0), frozen.flip(0).unsqueeze(1)
-    found, same_gain = fit_with_others(again, other, groups[items], others, carried, settings)
+    other = Examples(
+        examples.frozen[items], examples.groups[items], numbers[examples.labels[items]], text, order
+    )
+    found, same_gain = fit_with_others(
+        fit(other, settings), other, (frozen.flip(0), groups.flip(0)), settings
+    )
     assert gain.weight == same_gain.weight > 0
     assert same_gain.after == pytest.approx(gain.after, abs=1e-6)
     torch.testing.assert_close(found.strengths, expected.strengths, rtol=1e-5, atol=1e-6)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 import yaml
 from cyclopts import App
 
@@ -30,9 +31,9 @@ from dear.evaluation.session import Session
 from dear.methods import registry
 from dear.methods.coop import CoOpSettings
 from dear.methods.declaration import MethodSettings, read_published_rows
-from dear.methods.registry import METHODS, register
+from dear.methods.registry import METHODS, build_method, register
 from dear.training.settings import TrainSettings
-from tests.unit.training.world import noise_dataset
+from tests.helpers.data import noise_dataset
 
 NOISE = noise_dataset()
 
@@ -112,6 +113,7 @@ from dear.evaluation.session import Session
 from dear.methods import registry
 from dear.methods.coop import CoOpSettings
 from dear.methods.coop.method import CoOp
+from dear.methods.base import Method
 from dear.methods.dear.method import Dear
 from dear.methods.promptkd.method import PromptKD
 
@@ -141,6 +143,11 @@ class Roles(Dear):
 
 class Taught(PromptKD):
     pass
+
+
+class Nameless(Method):
+    def __init__(self, clip, generator, settings=None):
+        super().__init__(clip, settings)
 """
 
 
@@ -177,6 +184,11 @@ def test_a_class_that_derives_from_a_packaged_one_needs_what_that_declares(
     assert (roles.needs_roles, roles.image, taught.needs_roles) == (True, "heads", False)
     assert (taught.teacher, taught.unlabeled) == ("promptsrc", True)
     assert MethodSetup(roles.name, role_variant="shuffled").variant == "shuffled"
+
+
+def test_a_class_without_a_name_has_its_path(outside: Callable[[str], str], small_clip: Clip) -> None:
+    path = outside("Nameless")
+    assert build_method(path, small_clip, torch.Generator()).name == path
 
 
 def test_rows_go_with_what_the_user_sets() -> None:

@@ -11,7 +11,7 @@ from dear.methods.registry import METHODS
 from dear.report.protocols import tables_of
 from dear.report.records import checked, data_set_title, deviations_of, distinct, distinct_by_key, readable
 from dear.training.settings import TrainSettings
-from tests.unit.report.samples import record, records, report_html, role_table
+from tests.helpers.records import record, records, report_html, role_table
 
 
 def runs(*data_sets: tuple[str, str | None]) -> list[dict[str, Any]]:
@@ -197,5 +197,7 @@ def test_only_settings_that_differ_from_the_authors_are_deviations() -> None:
     other = {"method": {"text_tokens": authors["text_tokens"] + 1}, "train": {"epochs": published.epochs + 1}}
     both = {"text_tokens": authors["text_tokens"] + 1, "epochs": published.epochs + 1}
     assert deviations_of(run | {"overrides": other}) == both
+    closed_form = run | {"overrides": {"method": {}, "train": {"epochs": 1, "crop": 0.3}}, "train": {}}
+    assert deviations_of(closed_form) == {"crop": 0.3}
     # The label of a variant tells its settings, but not its training.
     assert deviations_of(run | {"overrides": other, "variant": "more tokens"}) == {"epochs": both["epochs"]}

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from torch import Tensor
 
 from dear.errors import DataError, OutputError, SettingsError, UnknownNameError
 from dear.retrieval.build import build_index, open_to_write
 from dear.retrieval.index import Index, open_index, pair_weights
-from tests.unit.retrieval.solid import Plain, gallery, paint
+from tests.unit.retrieval.solid import SHADES, Plain, gallery, paint
 
 
 def paths(index: Path, query: Path, weights: dict[str, float], **options: object) -> list[str]:
@@ -52,6 +53,29 @@ def test_a_second_build_encodes_only_what_is_new(tmp_path: Path) -> None:
     found = open_index(out).query_image(Plain(), folder / "wide" / "red.png", {"color": 1}, count=4)
     assert found[0].path == "moved.png"
     assert ("copy.png", ("new.png",)) in [(hit.path, hit.copies) for hit in found]
+
+
+def test_an_interrupted_build_keeps_what_it_has_encoded(tmp_path: Path) -> None:
+    """Features that are not centered: a commit waits for no more."""
+    encoder, plain = Plain(), Plain()
+    encode = encoder.images
+
+    def interrupt(views: Tensor) -> Tensor:
+        if encoder.seen >= 4:
+            raise KeyboardInterrupt
+        return encode(views)
+
+    encoder.images = interrupt  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        build_index(encoder, gallery(tmp_path / "in"), tmp_path / "index", batch=2)
+    done = build_index(plain, tmp_path / "in", tmp_path / "index", batch=2)
+    assert (encoder.seen, plain.seen, done.rows, done.files) == (4, 4, 8, 8)
+    build_index(Plain(), tmp_path / "in", tmp_path / "anew")
+    for color in SHADES:
+        query = tmp_path / "in" / f"{color}.png"
+        assert paths(tmp_path / "index", query, {"color": 1.0}) == paths(
+            tmp_path / "anew", query, {"color": 1.0}
+        )
 
 
 def test_a_folder_without_a_readable_image(tmp_path: Path) -> None:

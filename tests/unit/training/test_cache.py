@@ -13,7 +13,8 @@ from dear.methods.zero_shot.method import ZeroShot
 from dear.training.batches import Batches
 from dear.training.cache import Cache
 from dear.training.settings import TrainSettings
-from tests.unit.training.world import few, small_dear
+from tests.helpers.data import few
+from tests.helpers.methods import small_dear
 
 BYTES = 7 * 4
 
@@ -94,7 +95,7 @@ def test_all_make_room_for_what_is_read_of_images(small_clip: Clip, tmp_path: Pa
     everything = cache.read_images(method, images, torch.arange(3), "32-true")
     assert torch.equal(everything[:2], first)
     assert len(cache.encoded) == len(cache.images) == 3
-    saved = cache.saved_readouts()
+    saved = cache.used_readouts()
     assert sorted(len(rows) for name, rows in saved.items() if not name.endswith(".items")) == [2, 2]
     again = Cache(readouts=saved)
     torch.testing.assert_close(again.read_images(method, images, torch.arange(3), "32-true"), everything)

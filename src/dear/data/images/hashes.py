@@ -1,5 +1,5 @@
-"""What is computed of the contents of image files, such as their hashes, remembered in the cache folder:
-unchanged files are read once.
+"""What is computed of the contents of image files, such as their hashes and features, remembered in the cache
+folder: unchanged files are read once.
 """
 
 import hashlib
@@ -12,7 +12,9 @@ from pathlib import Path
 
 from dear.data.images.photos import HASH_BYTES, in_parallel
 
-FILE = "image-hashes.sqlite"
+FILE, FEATURES = "image-hashes.sqlite", "features.sqlite"
+FEATURE_BYTES = 2 * 2**30
+"""What the file of features may have; the oldest go first."""
 SETTLED = 2 * 10**9
 """Nanoseconds after which a file that changes again has another time; that of FAT is the coarsest."""
 VARIABLES_AT_ONCE = 500  # of SQLite's variables
@@ -41,6 +43,16 @@ def read_once(
     if remembered:
         _remember(cache / FILE, remembered, table)
     return [computed[number] if number in computed else known[stamp] for number, stamp in enumerate(stamps)]
+
+
+def recall_features(cache: Path, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+    """What is remembered of images by these keys in the folder ``cache``."""
+    return _recall(cache / FEATURES, keys, "features")
+
+
+def remember_features(cache: Path, contents: dict[bytes, bytes]) -> None:
+    """Remember what was computed of images, if the folder ``cache`` can be written."""
+    _remember(cache / FEATURES, contents, "features", FEATURE_BYTES)
 
 
 def _hash_file(path: Path) -> bytes:
@@ -74,11 +86,12 @@ def _recall(file: Path, stamps: Sequence[Stamp], table: str) -> dict[Stamp, byte
     return known
 
 
-def _remember(file: Path, contents: dict[Stamp, bytes], table: str) -> None:
+def _remember(file: Path, contents: dict[Stamp, bytes], table: str, most_bytes: int | None = None) -> None:
     with suppress(OSError, sqlite3.Error):  # without a cache they are computed again
         file.parent.mkdir(parents=True, exist_ok=True)
         with closing(sqlite3.connect(file)) as database, database:
-            database.execute(
-                f"CREATE TABLE IF NOT EXISTS {table} (stamp BLOB PRIMARY KEY, content BLOB) WITHOUT ROWID"
-            )
+            database.execute(f"CREATE TABLE IF NOT EXISTS {table} (stamp BLOB PRIMARY KEY, content BLOB)")
             database.executemany(f"INSERT OR REPLACE INTO {table} VALUES (?, ?)", contents.items())
+            if most_bytes is not None and file.stat().st_size > most_bytes:
+                oldest = f"SELECT rowid FROM {table} ORDER BY rowid LIMIT ?"
+                database.execute(f"DELETE FROM {table} WHERE rowid IN ({oldest})", (len(contents),))

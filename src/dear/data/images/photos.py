@@ -240,17 +240,11 @@ def hash_image(image: Any) -> bytes:
         return file_hash(local_path(image))
     if isinstance(image, bytes | bytearray | memoryview):
         return _hash(bytes(image))
-    return _hash_pixels(picture_of(image))
+    return hash_pixels(picture_of(image))
 
 
-def hashes_of(image: Any) -> set[bytes]:
-    """The hashes that an image in any form may have among `image_hashes`: of its file, and of its pixels if a
-    fit had these. Raises DataError if it cannot be read.
-    """
-    return {hash_image(image), _hash_pixels(picture_of(image))}
-
-
-def _hash_pixels(picture: Picture) -> bytes:
+def hash_pixels(picture: Picture) -> bytes:
+    """The hash of a picture in memory."""
     return _hash(b"".join((str(tuple(picture.shape)).encode(), picture.numpy().tobytes())))
 
 

@@ -38,54 +38,54 @@ class UnclearNumbersError(DataError):
 
 
 def name_classes(
-    listings: Sequence[Listing], file: Path | None, known: Mapping[str, str] | None = None
+    listings: Sequence[Listing], file: Path | None, names_of_bundle: Mapping[str, str] | None = None
 ) -> tuple[Listing, ...]:
     """The sources of a data set with the names of their classes, decided once over the classes of all, with
     notes at the first.
 
     A label has the name that the file, CoOp's list of ImageNet or its own spelling gives it; a label that is
-    itself such a name is that class. Without a file, names that are ``known``
-    from an earlier bundle count before spellings. Raises DataError for a class that the file does not name.
+    itself such a name is that class. Without a file, the names of an earlier bundle count before spellings.
+    Raises DataError for a class that the file does not name.
     """
     first, *others = listings
     keys = [*dict.fromkeys(key for part in listings for key in part.keys)]
     notes, unnamed, names = [*first.notes], "", dict[str, str]()
     if file is None:
         unnamed_parts = [part for part in listings if part.keys == part.classnames and not part.benchmark]
-        own = {key for part in unnamed_parts for key in part.keys}
-        names = {**(known or {})}
-        usual, remarks = _usual_names([key for key in keys if key in own and key not in names])
-        if told := [(key, names[key]) for key in keys if key in names]:
-            notes.append(f"its classes are named as in the earlier bundle: {_describe_names(told)}")
+        unnamed_keys = {key for part in unnamed_parts for key in part.keys}
+        names = {**(names_of_bundle or {})}
+        usual, remarks = _usual_names([key for key in keys if key in unnamed_keys and key not in names])
+        if pairs := [(key, names[key]) for key in keys if key in names]:
+            notes.append(f"its classes are named as in the earlier bundle: {_describe_names(pairs)}")
         notes, names = [*notes, *remarks], usual | names
     else:
         try:
             numbered = [part.keys for part in listings if part.numbered]
             names = match_names(keys, read_names(file), str(file), numbered)
-            told = [(key, names[key]) for key in keys if key in names]
-            notes.append(f"its classes are named by {file}: {_describe_names(told)}")
+            pairs = [(key, names[key]) for key in keys if key in names]
+            notes.append(f"its classes are named by {file}: {_describe_names(pairs)}")
         except UnclearNumbersError as error:
             unnamed = str(error)
             notes.append(f"its classes are not named: {error}")
     first = replace(first, notes=tuple(notes), unnamed=unnamed)
-    named = tuple(_renamed(part, names) for part in (first, *others))
-    for part in named:
+    renamed = tuple(_rename(part, names) for part in (first, *others))
+    for part in renamed:
         if file is not None or not part.benchmark:  # ImageNet has two classes "missile"
             with as_fault():
                 require_distinct(str(file or part.folder), part.keys, part.classnames)
-    return named
+    return renamed
 
 
-def _renamed(listing: Listing, names: Mapping[str, str]) -> Listing:
+def _rename(listing: Listing, names: Mapping[str, str]) -> Listing:
     """A source with the names of its keys; a key may be a name."""
     by_value = {without_zeros(key): (key, name) for key, name in names.items()}
     by_name = {plain_name(name): (key, name) for key, name in names.items()}
     pairs = list[tuple[str, str]]()
-    for key, own_name in zip(listing.keys, listing.classnames, strict=True):
+    for key, spelling in zip(listing.keys, listing.classnames, strict=True):
         of_key = (key, names[key]) if key in names else by_value.get(without_zeros(key))
         of_name = by_name.get(plain_name(key))
-        found = of_key or of_name
-        pairs.append((key, found[1] if found else own_name))
+        match = of_key or of_name
+        pairs.append((key, match[1] if match else spelling))
     keys, classnames = zip(*pairs, strict=True) if pairs else ((), ())
     return replace(listing, keys=keys, classnames=classnames)
 
@@ -94,11 +94,13 @@ def _usual_names(keys: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     """The names of classes that nobody named, where they are not their keys, and notes about them."""
     names, notes = _wordnet_names(keys)
     spelled = {key: words for key in keys if key not in names and (words := split_words(key)) != key}
-    taken = Counter(map(plain_name, (spelled.get(key, names.get(key, key)) for key in keys)))
-    spelled = {key: words for key, words in spelled.items() if taken[plain_name(words)] == 1}
+    uses = Counter(map(plain_name, (spelled.get(key, names.get(key, key)) for key in keys)))
+    spelled = {key: words for key, words in spelled.items() if uses[plain_name(words)] == 1}
     if spelled:
-        told = _describe_names(spelled.items())
-        notes.append(f"names in CamelCase are read as words: {told}; --dataset.classnames FILE gives others")
+        described = _describe_names(spelled.items())
+        notes.append(
+            f"names in CamelCase are read as words: {described}; --dataset.classnames FILE gives others"
+        )
     if keys and all(key.isascii() and key.isdigit() for key in keys):
         notes.append("its classes are numbers: name them with --dataset.classnames FILE")
     return names | spelled, notes
@@ -123,20 +125,20 @@ def _wordnet_names(keys: Sequence[str]) -> tuple[dict[str, str], list[str]]:
         return {}, []
     imagenet = dict(zip(packaged_names("ImageNet.wnids.txt"), packaged_names("ImageNet.txt"), strict=True))
     uses = Counter(plain_name(imagenet.get(key, key)) for key in keys)
-    named = {key: imagenet[key] for key in ids if key in imagenet}
-    named = {key: f"{name} ({key})" if uses[plain_name(name)] > 1 else name for key, name in named.items()}
+    names = {key: imagenet[key] for key in ids if key in imagenet}
+    names = {key: f"{name} ({key})" if uses[plain_name(name)] > 1 else name for key, name in names.items()}
     notes = list[str]()
-    if named:
+    if names:
         notes.append(
-            f"{len(named)} of its {len(keys)} classes are WordNet ids and take the names that CoOp has "
-            f"for ImageNet: {_describe_names(named.items())}; --dataset.classnames FILE gives others"
+            f"{len(names)} of its {len(keys)} classes are WordNet ids and take the names that CoOp has "
+            f"for ImageNet: {_describe_names(names.items())}; --dataset.classnames FILE gives others"
         )
     if unknown := [key for key in ids if key not in imagenet]:
         notes.append(
             "WordNet ids that are not among ImageNet's 1000 stay as they are: "
             f"{list_names(unknown, FEW)}; name them with --dataset.classnames FILE"
         )
-    return named, notes
+    return names, notes
 
 
 def read_names(path: Path) -> dict[str, str] | list[str]:
@@ -195,13 +197,13 @@ def match_names(
     if isinstance(names, Mapping):
         spelled = {compose(key): compose(name) for key, name in names.items()}
         by_value = {without_zeros(key): name for key, name in spelled.items()}
-        known = {*map(plain_name, spelled.values())}
-        found = {key: name for key in keys if (name := spelled.get(key, by_value.get(without_zeros(key))))}
-        if missing := [key for key in keys if key not in found and plain_name(key) not in known]:
+        plain_names = {*map(plain_name, spelled.values())}
+        by_key = {key: name for key in keys if (name := spelled.get(key, by_value.get(without_zeros(key))))}
+        if missing := [key for key in keys if key not in by_key and plain_name(key) not in plain_names]:
             raise DataError(
                 f"{source} has no name for {plural(len(missing), 'class')}; the first is {missing[0]!r}."
             )
-        return spelled | found
+        return spelled | by_key
     names, matched = [*map(compose, names)], dict[str, str]()
     for in_order in numbered:
         _require_as_many(in_order, names, source)

@@ -66,6 +66,12 @@ def as_fault() -> Iterator[None]:
         fault(error)
 
 
+class DetailNote(str):
+    """A note that asks for nothing, which is told as a `Detail`."""
+
+    __slots__ = ()
+
+
 UNLABELED = -1
 """The class of an image that nobody has labeled."""
 
@@ -147,7 +153,7 @@ def join_listings(listings: Sequence[Listing]) -> Listing:
                 groups[path] = listing.groups.get(row.path) or groups.get(path, "")
         if listing is not first:
             notes.append(f"{listing.name} adds {plural(added, 'image')} and changes the class of {changed}")
-            notes += [f"{listing.name}: {note}" for note in listing.notes]
+            notes += [type(note)(f"{listing.name}: {note}") for note in listing.notes]
             known = {*map(plain_name, first.classnames)}
             notes += [
                 describe_new_class(listing.name, first.name, name, first.classnames)

@@ -19,6 +19,7 @@ from dear.data.sources.listing import (
     NO_SPLIT,
     PARTS,
     UNDIVIDED,
+    DetailNote,
     Listing,
     Row,
     as_fault,
@@ -127,7 +128,7 @@ def divide(
         listing,
         splits={part: rows_of for part, rows_of in splits.items() if rows_of or part != "val"},
         origin="; ".join(filter(None, (listing.origin, origin))),
-        notes=(*listing.notes, *notes),
+        notes=(*listing.notes, *map(DetailNote, notes)),
     )
 
 

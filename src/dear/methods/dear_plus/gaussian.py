@@ -1,6 +1,5 @@
-"""Classes as Gaussians with one shrunk covariance: what fits them, and what they are without an image.
-
-All is computed in float64. Views of an image are left out together.
+"""Classes as Gaussians with one covariance: the evidence that an image is of a class (`DearPlus` derives it),
+and how it is fitted, also without each of the images. All is computed in float64.
 """
 
 import math
@@ -21,67 +20,120 @@ NEGLIGIBLE = 1e-12
 
 
 @dataclass(frozen=True)
-class Distances:
-    """Squared Mahalanobis distances of images.
+class Evidence:
+    """E of one attribute for some classes, with w = W' (mu_k - mu); 0 if nothing varies within classes.
 
     Attributes:
-        to_classes: To the mean of each class.
-        to_centers: To the mean of the means of some classes, in each setting.
-        freedom: The degrees of freedom of the covariance.
-    """
-
-    to_classes: Float[Tensor, "item class"]
-    to_centers: Float[Tensor, "item setting"]
-    freedom: Float[Tensor, "item"]
-
-
-class Gaussians:
-    """A mean for each class over all views of its images, and the covariance within classes, shrunk:
-
-        C = (1 - shrinkage) S / N + shrinkage tr(S) / (N d) I,    S the scatter of N views of d numbers
-
-    Attributes:
-        means: Of each class.
-        shrinkage: As given, or that of `SHRINKAGES` with the largest `left_out_likelihood`.
-        whitening: W with C^-1 = W W'; zero if the views of a class do not differ.
-        freedom: Its effective degrees of freedom, (1 - shrinkage) tr(C^-1 S / N): d if nothing is shrunk and
-            nothing is missing, less where few directions vary.
-        variance: The mean square of what varies within classes.
+        means: w of each class.
+        center, whitening, freedom: mu, W and d.
     """
 
     means: Float[Tensor, "class embed"]
+    center: Float[Tensor, "embed"]
     whitening: Float[Tensor, "embed embed"]
     freedom: Float[Tensor, ""]
+
+    def factors(self, features: Float[Tensor, "item embed"], spread: float) -> Float[Tensor, "item class"]:
+        """w f~ - |w|^2 / 2 - rho / (2 (1 + rho)) |f~|^2 + d / 2 log(1 + rho) of features f."""
+        whitened = (features.to(self.whitening) - self.center) @ self.whitening
+        typical = spread / (1 + spread) * whitened.square().sum(dim=1) - self.freedom * math.log1p(spread)
+        return whitened @ self.means.T - (self.means.square().sum(dim=1) + typical[:, None]) / 2
+
+
+@dataclass(frozen=True)
+class BayesFactors:
+    """E of images, (background - squares) / 2, for several sets of classes with images. So what is
+    images x classes stands once.
+
+    Attributes:
+        squares: Squared Mahalanobis distances to the mean of each class.
+        backgrounds: Those to the mean of each set's means, over 1 + rho, plus d log(1 + rho).
+    """
+
+    squares: Float[Tensor, "item class"]
+    backgrounds: Float[Tensor, "item set"]
+
+    def among(
+        self, number: int, rows: Int[Tensor, "row"] | slice = slice(None)
+    ) -> Float[Tensor, "row class"]:
+        """E of some images, with the classes of one set."""
+        return (self.backgrounds[rows, number, None] - self.squares[rows]) / 2
+
+
+class Gaussians:
+    """A mean for each class, and the covariance C within classes.
+
+    Attributes:
+        whitening: W with C^-1 = W W'; zero if the images of a class do not differ.
+        freedom: The effective degrees of freedom d of C: the dimensions, less what shrinking adds.
+    """
+
+    def __init__(
+        self,
+        means: Float[Tensor, "class embed"],
+        whitening: Float[Tensor, "embed embed"],
+        freedom: Float[Tensor, ""],
+    ) -> None:
+        self.means, self.whitening, self.freedom = means, whitening, freedom
+
+    def evidence(self) -> Evidence:
+        """What scores images once all of them are fitted."""
+        center = self.means.sum(dim=0) / max(1, len(self.means))
+        return Evidence((self.means - center) @ self.whitening, center, self.whitening, self.freedom)
+
+    def factors(
+        self, features: Float[Tensor, "item embed"], sets: Bool[Tensor, "set class"], spread: float
+    ) -> BayesFactors:
+        """E of features, with the classes of each set."""
+        whitened, means = features.double() @ self.whitening, self.means @ self.whitening
+        weights = sets.to(means)
+        centers = weights / weights.sum(dim=1, keepdim=True).clamp(min=1) @ means
+        squares, to_centers = (torch.cdist(whitened, points).square() for points in (means, centers))
+        return _compare(squares, to_centers, self.freedom.expand(len(squares)), spread)
+
+
+class LabeledGaussians(Gaussians):
+    """Those of images with labels. Means are over all views of a class's images, and the covariance is
+
+        C = (1 - shrinkage) S / N + shrinkage tr(S) / (N d) I,    S the scatter of N views of d numbers
+
+    of (1 - shrinkage) tr(C^-1 S / N) degrees of freedom. Views of an image are left out together.
+
+    Attributes:
+        shrinkage: As given, or that of `SHRINKAGES` with the largest `left_out_likelihood`.
+        variance: The mean square of what varies within classes.
+    """
 
     def __init__(
         self,
         views: Float[Tensor, "item view embed"],
         labels: Int[Tensor, "item"],
         classes: int,
+        spread: float,
         shrinkage: float | None = None,
-        spread: float | None = None,
+        *,
+        pooled: bool = False,
     ) -> None:
-        """Fit them. Each class needs an image, and one of them two if neither shrinkage nor ``spread`` is
-        given.
+        """Fit them. Each class needs an image, and one of them two if the shrinkage is to be chosen.
 
-        With ``spread``, for classes of about one image, within which nothing varies but views: images of all
+        If ``pooled``, for classes of about one image, within which nothing varies but views: images of all
         classes vary by (1 + spread) C, so C comes from all around one mean.
         """
-        self.views, self.labels = views.double(), labels
-        self.means, self.counts = self._average(labels, classes)
+        self.views, self.labels, self.spread = views.double(), labels, spread
+        means, self.counts = self._average(labels, classes)
         # What varies within groups of images: classes, or all of them.
-        pooled = spread is not None
         self._groups = torch.zeros_like(labels) if pooled else labels
         self._group_means, self._group_counts = self._average(self._groups, 1 if pooled else classes)
-        self._precision_factor = 1.0 if spread is None else 1 + spread
+        self._precision_factor = 1 + spread if pooled else 1.0
         centered = (self.views - self._group_means[self._groups][:, None]).flatten(0, 1)
         values, self._basis = torch.linalg.eigh(centered.T @ centered)
         self._scatter = values.clamp(min=0)  # S in its own basis
-        self.variance = float(self._scatter.sum() / centered.numel())
+        trace, count = self._scatter.sum(), max(1, len(centered))
+        self.variance = float(trace / count / len(values))
         self.shrinkage = max(SHRINKAGES, key=self.left_out_likelihood) if shrinkage is None else shrinkage
-        precision = self._precision(self._scatter.sum(), len(centered))
-        self.whitening = self._basis * (self._precision_factor * precision).sqrt()
-        self.freedom = (precision * self._scatter).sum() * (1 - self.shrinkage) / len(centered)
+        precision = self._precision(trace, count, self.shrinkage)
+        whitening = self._basis * (self._precision_factor * precision).sqrt()
+        super().__init__(means, whitening, (precision * self._scatter).sum() * (1 - self.shrinkage) / count)
 
     def _average(
         self, labels: Int[Tensor, "item"], classes: int
@@ -89,55 +141,65 @@ class Gaussians:
         """The mean and the number of the images of each class."""
         counts, images = torch.bincount(labels, minlength=classes), self.views.mean(dim=1)
         sums = images.new_zeros(classes, images.shape[1]).index_add_(0, labels, images)
-        return sums / counts[:, None], counts
+        return sums / counts.clamp(min=1)[:, None], counts
 
     def left_out_likelihood(self, shrinkage: float) -> float:
         """The mean log-likelihood of images in their groups, each left out, up to a constant. The mean of
         n - 1 images is off by a share of C: the covariance is n / (n - 1) s C, with the best s.
         """
-        self.shrinkage = shrinkage
         can_leave = (self._group_counts[self._groups] > 1).nonzero().flatten()
         if not len(can_leave):
             return shrinkage  # the largest
         in_order = can_leave[self.views[can_leave, 0, 0].argsort(stable=True)]  # whatever their order was
         squares, determinants = list[Tensor](), list[Tensor]()
         for items in in_order[:: math.ceil(len(in_order) / ENOUGH_IMAGES)].split(IMAGES_AT_ONCE):
-            rest = self._leave_out(items)
+            without_image = self._leave_out(items, shrinkage)
             images, means = self._group_counts[self._groups[items]], self._group_means[self._groups[items]]
-            without = _take_out(means @ self._basis, images, rest.views.mean(dim=1))
-            squares.append(rest.distances(without[:, None])[:, 0] * (images - 1) / images)
-            determinants.append(rest.log_determinant)
+            without = _take_out(means @ self._basis, images, without_image.views.mean(dim=1))
+            squares.append(without_image.distances(without[:, None])[:, 0] * (images - 1) / images)
+            determinants.append(without_image.log_determinant)
         twice = self.views.shape[2] * torch.cat(squares).mean().log() + torch.cat(determinants).mean()
         return float((-twice / 2).nan_to_num(nan=-math.inf))
 
-    def _precision(self, trace: Float[Tensor, "*item"], views: int) -> Float[Tensor, "*item embed"]:
+    def _precision(
+        self, trace: Float[Tensor, "*item"], views: int, shrinkage: float
+    ) -> Float[Tensor, "*item embed"]:
         """C^-1 in the basis of S, for another trace and number of views; zero without any variance."""
-        variance = (1 - self.shrinkage) / views * self._scatter
+        variance = (1 - shrinkage) / views * self._scatter
         trace = trace.unsqueeze(-1)
-        shrunk = self.shrinkage / (views * len(variance)) * trace + variance
+        shrunk = shrinkage / (views * len(variance)) * trace + variance
         return torch.where(trace > NEGLIGIBLE * views, 1 / shrunk, 0)
 
-    def left_out(self, known: Bool[Tensor, "setting class"]) -> Distances:
-        """The distances of each image's first view after the means and the covariance were fitted without the
-        image: to all classes, and to the mean of the classes that are ``known`` in each setting. A class that
-        has no other image is not among these, and the distance to it means nothing.
+    def left_out(self, sets: Bool[Tensor, "set class"]) -> BayesFactors:
+        """E of each image's first view after means and covariance were fitted without the image, with the
+        classes of each set. A class that has no other image is not among these, and its E means
+        nothing.
         """
         parts = [
-            self._left_out(items, known)
+            self._left_out(items, sets)
             for items in torch.arange(len(self.labels), device=self.labels.device).split(IMAGES_AT_ONCE)
         ]
-        return Distances(*map(torch.cat, zip(*parts, strict=True)))
+        squares, to_centers, freedom = (torch.cat(of_items) for of_items in zip(*parts, strict=True))
+        return _compare(squares, to_centers, freedom, self.spread)
 
-    def distances(
-        self, points: Float[Tensor, "item embed"], known: Bool[Tensor, "setting class"]
-    ) -> Distances:
-        """The distances of other points."""
-        whitened, means = points.double() @ self.whitening, self.means @ self.whitening
-        centers = average_known(means, known)
-        to_classes, to_centers = (torch.cdist(whitened, to).square() for to in (means, centers))
-        return Distances(to_classes, to_centers, self.freedom.expand(len(points)))
+    def _left_out(
+        self, items: Int[Tensor, "item"], sets: Bool[Tensor, "set class"]
+    ) -> tuple[Float[Tensor, "item class"], Float[Tensor, "item set"], Float[Tensor, "item"]]:
+        """The squared distances to classes and to centers, and d."""
+        without_image, label = self._leave_out(items, self.shrinkage), self.labels[items]
+        means = self.means @ self._basis
+        images = self.counts[label]
+        without = _take_out(means[label], images, without_image.views.mean(dim=1))
+        squares = without_image.distances(means)
+        squares[torch.arange(len(items)), label] = without_image.distances(without[:, None])[:, 0]
+        members = sets.to(means)
+        has_label = members[:, label].T.unsqueeze(2)  # item set 1
+        sums = members @ means + has_label * (without - means[label])[:, None]
+        counts = members.sum(dim=1)[:, None] - has_label * (images == 1)[:, None, None]
+        to_centers = without_image.distances(sums / counts.clamp(min=1))
+        return self._precision_factor * squares, self._precision_factor * to_centers, without_image.freedom
 
-    def _leave_out(self, items: Int[Tensor, "item"]) -> "_Covariances":
+    def _leave_out(self, items: Int[Tensor, "item"], shrinkage: float) -> "_Covariances":
         """What varies within groups without each of some images.
 
         An image of n - 1 others in its group, of V views x_v with mean g, leaves the group's mean m at
@@ -150,36 +212,18 @@ class Gaussians:
         center, mean = views.mean(dim=1), (self._group_means @ self._basis)[self._groups[items]]
         offset = (count * images / (images - 1).clamp(min=1)).sqrt() * (center - mean)
         taken = torch.cat([views - center[:, None], offset[:, None]], dim=1)  # item row embed
-        remaining = (len(self.labels) - 1) * count
+        remaining = max(1, len(self.labels) - 1) * count
         trace = (self._scatter.sum() - taken.square().sum(dim=(1, 2))).clamp(min=0)
-        precision = self._precision(trace, remaining)  # item embed
+        precision = self._precision(trace, remaining, shrinkage)  # item embed
         scaled = taken * precision[:, None]
-        weight = (1 - self.shrinkage) / remaining
-        rows = torch.eye(count + 1, dtype=views.dtype, device=views.device)
-        inner = rows - weight * taken @ scaled.mT
+        weight = (1 - shrinkage) / remaining
+        inner = torch.eye(count + 1).to(views) - weight * taken @ scaled.mT
         update = weight * torch.linalg.inv(inner)  # item row row
         inverse_trace = precision.sum(dim=1) + ((scaled @ scaled.mT) * update).sum(dim=(1, 2))  # of C^-1
-        width = self.views.shape[2]
-        freedom = width - self.shrinkage / (remaining * width) * trace * inverse_trace
+        width = views.shape[2]
+        freedom = (width - shrinkage / (remaining * width) * trace * inverse_trace) * (precision[:, 0] > 0)
         log_determinant = torch.linalg.slogdet(inner)[1] - precision.log().sum(dim=1)
         return _Covariances(views, precision, scaled, update, freedom, log_determinant)
-
-    def _left_out(
-        self, items: Int[Tensor, "item"], known: Bool[Tensor, "setting class"]
-    ) -> tuple[Float[Tensor, "item class"], Float[Tensor, "item setting"], Float[Tensor, "item"]]:
-        """The fields of `Distances`."""
-        rest, means, label = self._leave_out(items), self.means @ self._basis, self.labels[items]
-        images = self.counts[label]
-        without = _take_out(means[label], images, rest.views.mean(dim=1))
-        to_classes = rest.distances(means)
-        to_classes[torch.arange(len(items)), label] = rest.distances(without[:, None])[:, 0]
-        is_known = known.to(means)
-        own = is_known[:, label].T.unsqueeze(2)  # item setting 1
-        sums = is_known @ means + own * (without - means[label])[:, None]
-        counts = is_known.sum(dim=1)[:, None] - own * (images == 1)[:, None, None]
-        to_centers = rest.distances(sums / counts.clamp(min=1))
-        factor = self._precision_factor
-        return factor * to_classes, factor * to_centers, rest.freedom
 
 
 @dataclass(frozen=True)
@@ -199,26 +243,26 @@ class _Covariances:
     log_determinant: Float[Tensor, "item"]
 
     def distances(self, points: Float[Tensor, "*item point embed"]) -> Float[Tensor, "item point"]:
-        """Of each image's first view to points, the same for all images or its own."""
+        """Of each image's first view to points, the same for all images or its own, squared."""
         first, precision, scaled = self.views[:, 0], self.precision, self.scaled
-        plain = (first.square() * precision).sum(dim=1, keepdim=True)
         if points.ndim == 2:  # the same for all: no tensor over items, points and embed
             cross, norms = (first * precision) @ points.T, precision @ points.square().T
-            along = (scaled @ first.unsqueeze(2)) - scaled @ points.T
         else:
             cross = ((first * precision)[:, None] * points).sum(dim=2)
             norms = (precision[:, None] * points.square()).sum(dim=2)
-            along = (scaled @ first.unsqueeze(2)) - scaled @ points.mT
-        squared: Tensor = plain - 2 * cross + norms + (along * (self.update @ along)).sum(dim=1)
-        return squared
+        plain = (first.square() * precision).sum(dim=1, keepdim=True) - 2 * cross + norms
+        along = scaled @ first.unsqueeze(2) - scaled @ points.mT
+        return plain + (along * (self.update @ along)).sum(dim=1)
 
 
-def average_known(
-    means: Float[Tensor, "class embed"], known: Bool[Tensor, "setting class"]
-) -> Float[Tensor, "setting embed"]:
-    """The mean of the means of the classes that are known in each setting."""
-    weights = known.to(means)
-    return weights / weights.sum(dim=1, keepdim=True).clamp(min=1) @ means
+def _compare(
+    squares: Float[Tensor, "item class"],
+    to_centers: Float[Tensor, "item set"],
+    freedom: Float[Tensor, "item"],
+    spread: float,
+) -> BayesFactors:
+    """log N(f; mu_k, C) - log N(f; mu, (1 + rho) C) by squared distances, with mu the center of a set."""
+    return BayesFactors(squares, to_centers / (1 + spread) + freedom[:, None] * math.log1p(spread))
 
 
 def _take_out(

@@ -2,7 +2,6 @@
 evidence by attribute for classes that have images, and a small correction of the class feature for all.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from itertools import compress
@@ -17,8 +16,10 @@ from dear.backbone.head_contributions import grouped_contributions
 from dear.errors import RoleTableError
 from dear.methods.base import ImageFeatures, Logits, Method, TextFeatures, TrainingImages, Trunk
 from dear.methods.dear_plus import DearPlusSettings
-from dear.methods.dear_plus.fitting import LEAST_IMAGES, Examples, Fit, by_attribute, corrected, fit
-from dear.methods.dear_plus.names import level_names
+from dear.methods.dear_plus.correction import corrected
+from dear.methods.dear_plus.fitting import LEAST_IMAGES, Examples, Fit, by_attribute, fit
+from dear.methods.dear_plus.gaussian import Evidence
+from dear.methods.dear_plus.strengths import weigh
 from dear.methods.dear_plus.unlabeled import fit_with_others
 from dear.methods.declaration import MethodSettings
 from dear.methods.shared import (
@@ -33,10 +34,7 @@ from dear.roles.table import HeadRole, RoleTable
 WHOLE = "image"
 """The attribute in place of those of a role table: the whole embedding."""
 
-VALUES_AT_ONCE = 2**24
-"""Values of the means of classes that are scored together."""
-
-SAVED = ("rest", "center", "whitening", "freedom", "parts", "threshold")
+COMPUTED = ("remainder", "center", "whitening", "freedom", "parts", "threshold")
 """Buffers that are computed from the training images."""
 
 
@@ -62,8 +60,8 @@ class DearPlus(Method):
              = w_ka f~ - |w_ka|^2 / 2 - rho / (2 (1 + rho)) |f~|^2 + d_a / 2 log(1 + rho)
 
     in the d_a dimensions that vary, with f~ = W_a' (f_a - mu_a), w_ka = W_a' (mu_ka - mu_a) and
-    W_a W_a' = C_a^-1. It is 0 for a class without images: known classes have an advantage only where the
-    image looks like theirs. C is shrunk so that left-out images are likeliest (`Gaussians`).
+    W_a W_a' = C_a^-1. It is 0 for a class without images: others have an advantage only where the image
+    looks like theirs. C is shrunk so that left-out images are likeliest (`LabeledGaussians`).
 
     Class feature, for all classes. M minimizes the cross-entropy of f_0 = u(e) plus a penalty:
 
@@ -77,7 +75,7 @@ class DearPlus(Method):
     scored as if it were new: mu and C without the image (all its views, in closed form), M from the other
     half of the images. Evidence that does not help gets alpha_a = 0. There are two sets of strengths:
 
-    - The first is fitted with all classes known. It scores classes that all have evidence.
+    - The first is fitted with the images of all classes. It scores classes that all have evidence.
     - The second is fitted twice over, with one half of the classes taken for ones without images and with the
       other. It scores classes of which some have no evidence, in the benchmark's protocols all of them.
 
@@ -109,7 +107,7 @@ class DearPlus(Method):
     cosine_scores = False
     takes_steps = False
     shares: Float[Tensor, "layer head attribute"]
-    rest: Float[Tensor, "attribute embed"]  # m
+    remainder: Float[Tensor, "attribute embed"]  # m
     trained: Int[Tensor, "trained"]  # identities of the classes with evidence
     center: Float[Tensor, "attribute embed"]  # mu
     whitening: Float[Tensor, "attribute embed embed"]  # W
@@ -146,7 +144,7 @@ class DearPlus(Method):
             self.readout_key = f"readouts from {self.image_from} by {shares.tolist()}"
         self.features, count = ("cls", *attributes), len(attributes)
         exact = like.to(torch.promote_types(like.dtype, torch.float32))  # whitening needs more than float16
-        self.register_buffer("rest", exact.new_full((count, embed), embed**-0.5))
+        self.register_buffer("remainder", exact.new_full((count, embed), embed**-0.5))
         self.register_buffer("center", exact.new_zeros(count, embed))
         self.register_buffer("whitening", exact.new_empty(count, embed, embed).copy_(torch.eye(embed)))
         self.register_buffer("freedom", exact.new_zeros(count))
@@ -166,14 +164,14 @@ class DearPlus(Method):
         self._prepared_for: Tensor | None = None
         like = self.correction
         self.register_buffer("trained", torch.zeros(trained, dtype=torch.long, device=like.device))
-        self.means = nn.Parameter(like.new_zeros(trained, *self.rest.shape))
+        self.means = nn.Parameter(like.new_zeros(trained, *self.remainder.shape))
 
     @torch.no_grad()
     def set_classes(self, classnames: Sequence[str], templates: Sequence[str]) -> None:
         """Set the classes; the first ones are those that it is trained on."""
-        first = not self.classnames
+        is_first = not self.classnames
         super().set_classes(classnames, templates)
-        if first:
+        if is_first:
             self._resize(len(classnames))
             self.trained.copy_(name_hashes(classnames))
 
@@ -189,14 +187,6 @@ class DearPlus(Method):
         length = embedding.norm(dim=-1, keepdim=True)
         return embedding / length, groups / length.unsqueeze(-1)
 
-    def image_features(self, trunk: Trunk) -> ImageFeatures:
-        """f_cls and the f_a."""
-        return self.with_frozen(trunk)[:-1]
-
-    def with_frozen(self, trunk: Trunk) -> ImageFeatures:
-        """f_cls, the f_a and f_0."""
-        return self._features(*self.readouts(trunk))
-
     def read_out(self, trunk: Trunk) -> Float[Tensor, "batch part size"]:
         """The readouts in one tensor; without a role table the trunk outputs."""
         if self.roles is None:
@@ -204,19 +194,29 @@ class DearPlus(Method):
         frozen, groups = self.readouts(trunk)
         return torch.cat([frozen.unsqueeze(1), groups], dim=1)
 
-    def features_of(self, readout: Float[Tensor, "batch part size"]) -> ImageFeatures:
-        return self._features(*self._split(readout))[:-1]
-
     def _split(
         self, readout: Float[Tensor, "batch part size"]
     ) -> tuple[Float[Tensor, "batch embed"], Float[Tensor, "batch attribute embed"]]:
         return self.readouts(readout) if self.roles is None else (readout[:, 0], readout[:, 1:])
 
+    def with_frozen(self, trunk: Trunk) -> ImageFeatures:
+        """f_cls, the f_a and f_0."""
+        return self._features(*self.readouts(trunk))
+
+    def image_features(self, trunk: Trunk) -> ImageFeatures:
+        """f_cls and the f_a."""
+        return self.with_frozen(trunk)[:-1]
+
+    def features_of(self, readout: Float[Tensor, "batch part size"]) -> ImageFeatures:
+        return self._features(*self._split(readout))[:-1]
+
     def _features(
         self, frozen: Float[Tensor, "batch embed"], groups: Float[Tensor, "batch attribute embed"]
     ) -> ImageFeatures:
         f_cls = corrected(frozen, self.correction)
-        return torch.cat([f_cls[None], by_attribute(groups, self.rest).to(f_cls), frozen.to(f_cls)[None]])
+        return torch.cat(
+            [f_cls[None], by_attribute(groups, self.remainder).to(f_cls), frozen.to(f_cls)[None]]
+        )
 
     def text_features(self) -> TextFeatures:
         """The frozen text features."""
@@ -226,9 +226,9 @@ class DearPlus(Method):
     def _prepare(self) -> None:
         """Find which of the current classes have evidence, and so the strengths."""
         rows = rows_by_name(self.trained, self.classnames)
-        self.with_evidence, self.row = rows >= 0, rows.clamp(min=0)
-        self.use = int(not self.with_evidence.all())
-        self.is_mixed = bool(self.use and self.with_evidence.any())
+        self.has_evidence, self.row = rows >= 0, rows.clamp(min=0)
+        self.use = int(not self.has_evidence.all())
+        self.is_mixed = bool(self.use and self.has_evidence.any())
         self._prepared_for = self.frozen_text
 
     def evidence(
@@ -242,89 +242,59 @@ class DearPlus(Method):
         if self._prepared_for is not self.frozen_text:
             self._prepare()
         of_class = self.clip.scale * image[0] @ text.T
-        factors = self._bayes_factors(image[1:]).to(of_class)
-        terms = torch.cat([of_class.unsqueeze(0), torch.zeros_like(factors) if decoupled else factors])
-        known, strengths = self.with_evidence, self.strengths.view(2, -1, 1, 1)
-        if decoupled or not (self.is_mixed and self.spares_known):
-            return strengths[self.use] * terms
-        first, second = strengths[0] * terms, strengths[1] * terms
-        level = level_names(first.sum(dim=0), second.sum(dim=0), known) - self.threshold.to(terms)
-        return first.where(known, torch.cat([second[:1] + level, second[1:]]))
+        factors = of_class.new_zeros(len(image) - 1, *of_class.shape)
+        if len(self.trained) and not decoupled:
+            of_attributes = zip(self._attributes(), image[1:], strict=True)
+            parts = [of.factors(features, self.settings.spread) for of, features in of_attributes]
+            factors = torch.stack(parts).to(of_class) * self.has_evidence
+        terms = torch.cat([of_class.unsqueeze(0), factors])
+        if self.is_mixed and self.spares_known and not decoupled:
+            return weigh(terms, self.strengths, self.has_evidence, self.threshold.to(terms))
+        return self.strengths[self.use].view(-1, 1, 1) * terms
+
+    def _attributes(self) -> list[Evidence]:
+        """The evidence of each attribute for the current classes."""
+        means = self.means.to(self.whitening)[self.row].unbind(dim=1)
+        return [*map(Evidence, means, self.center, self.whitening, self.freedom)]
 
     def logits(self, image: ImageFeatures, text: TextFeatures, *, decoupled: bool = False) -> Logits:
         """The sum of the terms."""
         return self.evidence(image, text, decoupled=decoupled).sum(dim=0)
 
-    def _bayes_factors(
-        self, features: Float[Tensor, "attribute batch embed"]
-    ) -> Float[Tensor, "attribute batch class"]:
-        """E of the current classes."""
-        if not len(self.trained):
-            return features.new_zeros(*features.shape[:2], len(self.row))
-        spread, means = self.settings.spread, self.means.to(self.whitening)
-        whitened = (features.to(self.whitening) - self.center[:, None]) @ self.whitening
-        typical = spread / (1 + spread) * whitened.square().sum(dim=-1) - self.freedom[:, None] * math.log1p(
-            spread
-        )
-
-        def of_classes(
-            means: Float[Tensor, "class attribute embed"],
-        ) -> Float[Tensor, "attribute batch class"]:
-            projected = torch.einsum("abe,kae->abk", whitened, means)
-            squares = means.square().sum(dim=-1).T.unsqueeze(1)
-            factors: Tensor = projected - squares / 2 - typical.unsqueeze(-1) / 2
-            return factors
-
-        parts = [
-            of_classes(means[rows]) for rows in self.row.split(max(1, VALUES_AT_ONCE // means[0].numel()))
-        ]
-        return (parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)) * self.with_evidence
-
     @torch.no_grad()
     def before_training(self, images: TrainingImages) -> None:
         """Compute everything from the test view and some random views of each image."""
-        examples, groups = self._examples(images)
-        self._take(fit(examples, groups, self._carried, self.settings))
+        self._take(fit(self._examples(images), self.settings))
 
     @torch.no_grad()
     def add_unlabeled(self, images: TrainingImages, others: TrainingImages) -> dict[str, float]:
         """Let the test view of ``others`` take part in means, covariances and strengths. Nothing without two
         labeled images of each class, one of which can be left out.
         """
-        fewest = int(torch.bincount(images.labels, minlength=len(self.classnames)).min())
-        if fewest < LEAST_IMAGES or not self.fitted.with_evidence.all():  # a single class has none
-            return {}
-        examples, groups = self._examples(images)
-        frozen, of_attributes = (part.double() for part in self._split(others.view(None)))
-        result, gain = fit_with_others(
-            self.fitted, examples, groups, (frozen, of_attributes), self._carried, self.settings
-        )
+        examples = self._examples(images)
+        if int(examples.images.min()) < LEAST_IMAGES or not self.fitted.has_evidence.all():
+            return {}  # a single class has no evidence
+        frozen, groups = (part.double() for part in self._split(others.view(None)))
+        result, gain = fit_with_others(self.fitted, examples, (frozen, groups), self.settings)
         self._take(result)
         return asdict(gain)
 
-    @property
-    def _carried(self) -> list[bool]:
-        return [name not in self.without_heads for name in self.features[1:]]
-
-    def _examples(
-        self, images: TrainingImages
-    ) -> tuple[Examples, Float[Tensor, "item view attribute embed"]]:
+    def _examples(self, images: TrainingImages) -> Examples:
         views = [self._split(images.view(number)) for number in (None, *range(self.settings.views))]
         frozen, groups = (torch.stack(parts, dim=1).double() for parts in zip(*views, strict=True))
-        order = order_by_name(self.classnames).to(frozen.device)
-        return Examples(
-            frozen, images.labels, float(self.clip.scale) * self.frozen_text.double(), order
-        ), groups
+        text, order = float(self.clip.scale) * self.frozen_text.double(), order_by_name(self.classnames)
+        return Examples(frozen, groups, images.labels, text, order.to(frozen.device))
 
     def _take(self, result: Fit) -> None:
         self.fitted = result
-        self._resize(int(result.with_evidence.sum()))
-        self.trained.copy_(name_hashes(self.classnames)[result.with_evidence.cpu()])
-        for name in ("rest", "parts", "correction", "strengths"):
+        self._resize(int(result.has_evidence.sum()))
+        self.trained.copy_(name_hashes(self.classnames)[result.has_evidence.cpu()])
+        self.means.copy_(torch.stack([of.means for of in result.evidence], dim=1))
+        for name in ("center", "whitening", "freedom"):
+            getattr(self, name).copy_(torch.stack([getattr(of, name) for of in result.evidence]))
+        for name in ("remainder", "parts", "correction", "strengths"):
             getattr(self, name).copy_(getattr(result, name))
         self.threshold.fill_(result.name_cost.threshold)
-        for name, axis in (("means", 1), ("center", 0), ("whitening", 0), ("freedom", 0)):
-            getattr(self, name).copy_(torch.stack([getattr(of, name) for of in result.evidence], dim=axis))
 
     def left_out_scores(self) -> Sequence[Float[Tensor, "item class"]]:
         return self.fitted.left_out
@@ -333,8 +303,8 @@ class DearPlus(Method):
         return asdict(self.fitted.name_cost)
 
     def fusion_weights(self) -> dict[str, float]:
-        """Each term's share of the spread of left-out scores over classes, as a standard deviation, under the
-        first strengths.
+        """The share of each term in the scores of training images as if they were new: of the standard
+        deviation over classes.
         """
         return dict(zip(self.features, self.parts.tolist(), strict=True))
 
@@ -343,7 +313,7 @@ class DearPlus(Method):
 
     def stored_tensors(self) -> dict[str, Tensor]:
         """The trained parameters, what whitens the features, and the identities of the classes."""
-        return super().stored_tensors() | {name: getattr(self, name) for name in ("trained", *SAVED)}
+        return super().stored_tensors() | {name: getattr(self, name) for name in ("trained", *COMPUTED)}
 
     def make_room(self, tensors: Mapping[str, Tensor]) -> None:
         """As many classes as a trained method has evidence for. Raises SettingsError for a class twice."""

@@ -104,7 +104,7 @@ function explain(evidence) {
   const features = Object.keys(evidence);
   $("said").hidden = features.length < 2;
   $("said").textContent = "Press a class to see what each feature adds to its score: + speaks for the class, − against it, "
-    + "and the parts sum to the score; features of 0.00 are left out." + (features.includes("rest") ? " “rest” are features of attributes that no head carries." : "");
+    + "and the parts sum to the score; features of 0.00 are left out. " + features.map((name) => `“${name}”: ${info.explained[name]}.`).join(" ");
 }
 
 // A class, expandable to what each feature adds to its score and how that compares with another class.

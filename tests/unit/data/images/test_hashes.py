@@ -131,3 +131,15 @@ def noise_picture(seed: int) -> Image.Image:
     """Large spots, each of its color."""
     spots = np.random.default_rng(seed).integers(0, 256, (5, 5, 3), dtype=np.uint8)
     return Image.fromarray(spots).resize((80, 60), Image.Resampling.BICUBIC)
+
+
+def test_the_oldest_features_go_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file stays near its limit, and the last ones are there, whatever came before."""
+    most = 2**18
+    monkeypatch.setattr(hashes, "FEATURE_BYTES", most)
+    parts = [{bytes([part, row]) * 8: bytes([part]) * 4096 for row in range(8)} for part in range(40)]
+    for part in parts:
+        hashes.remember_features(tmp_path / "cache", part)
+        assert hashes.recall_features(tmp_path / "cache", [*part]) == part
+    assert hashes.recall_features(tmp_path / "cache", [*parts[0]]) == {}
+    assert (tmp_path / "cache" / "features.sqlite").stat().st_size < 1.5 * most

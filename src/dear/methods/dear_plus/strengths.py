@@ -1,0 +1,249 @@
+"""The strengths of DeAR+'s terms, fitted to left-out images, and what a class by name alone then costs the
+classes with images. `DearPlus` says why.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from dear.methods.dear_plus.correction import ENOUGH, ITERATIONS, SCORES_AT_ONCE
+from dear.methods.dear_plus.gaussian import BayesFactors
+
+PRIOR = 1e-3
+"""Weight of the squared strengths: they stay finite where the terms separate all training images."""
+LEAST_BETA = 0.01
+"""beta never reaches 0, at which classes without images could not be told apart."""
+ALONE = 0.5
+"""alpha over beta, times the root of the degrees of freedom of all evidence, where most classes have one
+image.
+"""
+NAME_COST = 0.005
+"""Share of left-out images of the other classes that a class by its name alone may take: new ones lose up to
+twice as much on average, for half of the other classes are all that stand against it here.
+"""
+EVERY = 2
+"""The set in which all classes have their images."""
+
+Values = Float[Tensor, "term row class"]
+Batches = Callable[[], Iterable[tuple[Values, Int[Tensor, "row"]]]]
+"""The terms of images and their labels, a few images at a time."""
+
+
+@dataclass(frozen=True)
+class LeftOutTerms:
+    """The terms of the scores of training images as if they were new, before they are weighted, where a set
+    of classes counts as the ones with images: each half of them, and all.
+
+    Attributes:
+        class_scores: f_cls t / tau of each set.
+        factors: E of each attribute.
+        has_evidence: The classes with evidence in each set; E of the others is 0.
+        lacking: What the E of an image's label lacks on average for the image left out, with all classes. It
+            counts where strengths are fitted, and is in no score.
+        alone: The images that are the only one of their class.
+        mostly_alone: Whether most classes with images have a single one, which cannot be left out.
+    """
+
+    labels: Int[Tensor, "item"]
+    class_scores: Sequence[Float[Tensor, "item class"]]
+    factors: Sequence[BayesFactors]
+    has_evidence: Bool[Tensor, "set class"]
+    lacking: Sequence[Float[Tensor, "item"]]
+    alone: Bool[Tensor, "item"]
+    mostly_alone: bool
+
+    def batches(
+        self, number: int, items: Int[Tensor, "item"] | None = None
+    ) -> Iterator[tuple[Int[Tensor, "row"], Values]]:
+        """The terms of all or some images in a set, of a few rows at a time."""
+        scores, has_evidence = self.class_scores[number], self.has_evidence[number]
+        items = torch.arange(len(scores), device=scores.device) if items is None else items
+        for rows in items.split(max(1, SCORES_AT_ONCE // scores.shape[1])):
+            factors = (factors.among(number, rows) * has_evidence for factors in self.factors)
+            yield rows, torch.stack([scores[rows], *factors])
+
+
+@dataclass(frozen=True)
+class NameCost:
+    """What a class by its name alone does beside the others, measured on left-out images: each half of the
+    classes with images is scored by name in turn, each class of it alone beside the other half.
+
+    Attributes:
+        threshold: What is taken from its score, so that it takes at most `NAME_COST` of the others' images.
+        taken: The share of the images of other classes that were right and become the class.
+        found: The share of its own images that become it.
+        images: How many images were left out.
+    """
+
+    threshold: float
+    taken: float
+    found: float
+    images: int
+
+
+def fit_strengths(terms: LeftOutTerms, freedom: Float[Tensor, "attribute"]) -> Float[Tensor, "use term"]:
+    """beta and the alphas where all classes have evidence, and where half have none."""
+    has_evidence, labels = terms.has_evidence[EVERY], terms.labels
+    strengths = freedom.new_zeros(2, 1 + len(freedom))
+    strengths[:, 0] = 1
+    if len(has_evidence) < 2:
+        return strengths
+    # Evidence that would count needs an image that can be left out.
+    fitted = 1 if terms.mostly_alone else 1 + len(freedom)
+    minima = torch.zeros_like(strengths[0, :fitted])
+    minima[0] = LEAST_BETA
+
+    def with_halves() -> Iterator[tuple[Values, Int[Tensor, "row"]]]:
+        for number in range(EVERY):
+            for rows, values in terms.batches(number):
+                yield values[:fitted], labels[rows]
+
+    def with_all() -> Iterator[tuple[Values, Int[Tensor, "row"]]]:
+        columns = has_evidence.long().cumsum(dim=0) - 1
+        for rows, values in terms.batches(EVERY, has_evidence[labels].nonzero().flatten()):
+            for values_of, lacking in zip(values[1:], terms.lacking, strict=True):
+                values_of[torch.arange(len(rows)), labels[rows]] += lacking[rows]
+            values = values if has_evidence.all() else values[:, :, has_evidence]
+            yield values[:fitted], columns[labels[rows]]
+
+    strengths[:, :fitted] = minimize_loss(with_halves, minima)
+    if has_evidence.any():
+        strengths[0, :fitted] = minimize_loss(with_all, minima)
+        if terms.mostly_alone:
+            strengths[0, 1:] = ALONE * strengths[0, 0] * (freedom > 0) / freedom.sum().clamp(min=1).sqrt()
+    return strengths
+
+
+def minimize_loss(batches: Batches, minima: Float[Tensor, "term"]) -> Float[Tensor, "term"]:
+    """The weights of terms, none below ``minima``, that minimize the mean cross-entropy of the weighted sums,
+    plus a small multiple of their squares: a term that does not help gets its least weight.
+
+    Newton's method on the weights that the gradient does not hold at their least, with step halving.
+    """
+    weights = minima + 0.1
+    loss, gradient, curvature = _derivatives(batches, weights)
+    for _ in range(ITERATIONS):
+        free = ((weights > minima) | (gradient < 0)).nonzero().flatten()
+        if not len(free) or gradient[free].abs().max() < ENOUGH:
+            break
+        step = torch.zeros_like(weights)
+        step[free] = torch.linalg.solve(curvature[free][:, free], gradient[free])
+        size = 1.0
+        while size > ENOUGH:
+            trial = torch.maximum(weights - size * step, minima)
+            at_trial = _derivatives(batches, trial)
+            if at_trial[0] <= loss - 1e-4 * gradient @ (weights - trial):
+                break
+            size /= 2
+        else:
+            break
+        weights, (loss, gradient, curvature) = trial, at_trial
+    return weights
+
+
+def _derivatives(
+    batches: Batches, weights: Float[Tensor, "term"]
+) -> tuple[Float[Tensor, ""], Float[Tensor, "term"], Float[Tensor, "term term"]]:
+    """The objective of the weights, its gradient and its second derivatives."""
+    loss, gradient, items = weights.new_zeros(()), torch.zeros_like(weights), 0
+    curvature = weights.new_zeros(len(weights), len(weights))
+    for values, labels in batches():
+        logarithms = torch.tensordot(weights, values, dims=1).log_softmax(dim=1)
+        picked = torch.arange(len(labels), device=labels.device), labels
+        weighted = values * logarithms.exp()
+        mean = weighted.sum(dim=2)
+        loss = loss - logarithms[picked].sum()
+        gradient = gradient + (mean - values[:, *picked]).sum(dim=1)
+        curvature = curvature + weighted.flatten(1) @ values.flatten(1).T - mean @ mean.T
+        items += len(labels)
+    unit = torch.eye(len(weights)).to(weights)
+    return (
+        loss / items + PRIOR * weights.square().sum(),
+        gradient / items + 2 * PRIOR * weights,
+        curvature / items + 2 * PRIOR * unit,
+    )
+
+
+def weigh(
+    terms: Values,
+    strengths: Float[Tensor, "use term"],
+    has_evidence: Bool[Tensor, "class"],
+    threshold: Tensor | float,
+) -> Values:
+    """Weighted terms with classes by name alone, as of a bundle: classes with evidence keep the first
+    strengths, and the odds of each of the others against all of them stay those by the second ones, less the
+    threshold.
+    """
+    first, second = (used.view(-1, 1, 1) * terms for used in strengths)
+    level = level_names(first.sum(dim=0), second.sum(dim=0), has_evidence) - threshold
+    weighted: Tensor = first.where(has_evidence, torch.cat([second[:1] + level, second[1:]]))
+    return weighted
+
+
+def level_names(
+    first: Float[Tensor, "item class"],
+    second: Float[Tensor, "item class"],
+    has_evidence: Bool[Tensor, "class"],
+) -> Float[Tensor, "item 1"]:
+    """What is added to the scores of classes by name alone, which have the second strengths, beside classes
+    with evidence and the first ones: the odds of each against all of these stay those by the second ones.
+    """
+    first, second = (scores.masked_fill(~has_evidence, -torch.inf) for scores in (first, second))
+    return first.logsumexp(dim=1, keepdim=True) - second.logsumexp(dim=1, keepdim=True)
+
+
+def measure_name_cost(terms: LeftOutTerms, strengths: Float[Tensor, "use term"]) -> NameCost:
+    """The cost of a name, and the least threshold, from 0 on, that keeps it below `NAME_COST`. By the second
+    strengths alone where most classes have a single image.
+    """
+    labels, pairs = terms.labels, 0
+    has_images = torch.bincount(labels, minlength=terms.has_evidence.shape[1]) > 0
+    margins_of_others, margins_of_names = [strengths.new_zeros(0)], [strengths.new_zeros(0)]
+    for number, has_evidence in enumerate(terms.has_evidence[:EVERY]):
+        names = has_images & ~has_evidence
+        if not has_evidence.any() or not names.any():
+            continue
+        for rows, values in terms.batches(number):
+            first, second = (torch.tensordot(used, values, dims=1) for used in strengths)
+            first = second if terms.mostly_alone else first
+            best = first.masked_fill(~has_evidence, -torch.inf).max(dim=1)
+            margins = second + level_names(first, second, has_evidence) - best.values[:, None]
+            is_name, is_right = names[labels[rows]], best.indices == labels[rows]
+            margins_of_names.append(margins.gather(1, labels[rows, None])[is_name, 0])
+            lost = margins[is_right & ~is_name][:, names]
+            margins_of_others.append(lost[lost > 0])  # a threshold is never below
+            pairs += int(has_evidence[labels[rows]].sum()) * int(names.sum())
+    if not pairs:
+        return NameCost(0.0, 0.0, 0.0, 0)
+    ranked, of_names = torch.cat(margins_of_others).sort(descending=True).values, torch.cat(margins_of_names)
+    rank = int(NAME_COST * pairs)
+    threshold = float(ranked[rank]) if rank < len(ranked) else 0.0
+    shares = int((ranked > threshold).sum()) / pairs, float((of_names > threshold).double().mean())
+    return NameCost(threshold, *shares, len(of_names))
+
+
+def score_left_out(
+    terms: LeftOutTerms, strengths: Float[Tensor, "use term"], threshold: float
+) -> tuple[list[Float[Tensor, "item class"]], Float[Tensor, "term"]]:
+    """The scores of left-out images in each set, and the share of each term in the last ones: of the standard
+    deviation over classes.
+    """
+    scores_of_sets = [torch.empty_like(scores) for scores in terms.class_scores]
+    shares = strengths[int(not terms.has_evidence[EVERY].all())].clone()
+    deviations = torch.zeros_like(shares)
+    for number, (scores, has_evidence) in enumerate(zip(scores_of_sets, terms.has_evidence, strict=True)):
+        for rows, values in terms.batches(number):
+            if has_evidence.all() or not has_evidence.any():
+                scores[rows] = torch.tensordot(strengths[int(not has_evidence.all())], values, dims=1)
+            else:
+                scores[rows] = weigh(values, strengths, has_evidence, threshold).sum(dim=0)
+            if number == EVERY and terms.mostly_alone:  # without its only image a class is one by name alone
+                by_name = torch.tensordot(strengths[1], values, dims=1)
+                scores[rows] = by_name.where(terms.alone[rows, None], scores[rows])
+            if number == EVERY and len(has_evidence) > 1:
+                deviations += values.std(dim=2).sum(dim=1)
+    shares = shares * deviations if deviations.any() else shares
+    return scores_of_sets, shares / shares.sum()
