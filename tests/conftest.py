@@ -99,7 +99,7 @@ def small_clip_of(*, dtype: torch.dtype | None = None, **options: object) -> Cli
 
     from dear.backbone.loading.convert import to_clip
     from dear.backbone.loading.tiny import WordTokenizer
-    from tests.views import usual_view
+    from tests.helpers.clips import usual_view
 
     model = small_model(**options)  # type: ignore[arg-type]
     preprocess = usual_view(model, MEAN, STD)

@@ -24,10 +24,9 @@ from dear.methods.base import Method, TrainingImages
 from dear.methods.registry import METHODS, build_method, methods_on
 from tests.conftest import CONTEXT, MEAN, STD, WORDS
 from tests.helpers.bundles import fitted
-from tests.helpers.clips import COCA, RESNET
-from tests.helpers.methods import CLASSES, LABELS, SETTINGS, TEMPLATE, seeded, state, table
-from tests.unit.training.world import noise_dataset
-from tests.views import usual_view
+from tests.helpers.clips import COCA, RESNET, usual_view
+from tests.helpers.data import CLASSES, noise_dataset
+from tests.helpers.methods import LABELS, SETTINGS, TEMPLATE, role_table, seeded, state
 from tools.parity import small
 
 OF_FEATURES = {
@@ -64,7 +63,7 @@ def images(clip: Clip) -> torch.Tensor:
 
 
 def make(name: str, clip: Clip) -> Method:
-    roles = table(clip) if METHODS[name].image == "heads" else None
+    roles = role_table(clip) if METHODS[name].image == "heads" else None
     method = build_method(name, clip, seeded(1), roles=roles, settings=SETTINGS.get(name))
     method.set_classes(CLASSES, TEMPLATE)
 

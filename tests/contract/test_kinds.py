@@ -25,9 +25,10 @@ from dear.methods.registry import METHODS
 from dear.roles.mask import role_mask
 from tests.conftest import CONTEXT, MEAN, STD, WORDS
 from tests.helpers.bundles import fitted
-from tests.helpers.methods import CLASSES, LABELS, TEMPLATE, images, make, seeded, state, target, train
+from tests.helpers.clips import usual_view
+from tests.helpers.data import CLASSES
+from tests.helpers.methods import LABELS, TEMPLATE, images, make, seeded, state, target, train
 from tests.unit.backbone.shrunk import shrunk
-from tests.views import usual_view
 from tools.parity import small
 
 KINDS = {

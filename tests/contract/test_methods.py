@@ -24,8 +24,8 @@ from dear.methods.registry import METHODS, build_method
 from dear.progress import TrainingStep
 from dear.training import loop
 from dear.training.settings import TrainSettings
+from tests.helpers.data import CLASSES, Noise, noise_dataset
 from tests.helpers.methods import (
-    CLASSES,
     DECLARED,
     LABELS,
     OTHERS,
@@ -36,14 +36,13 @@ from tests.helpers.methods import (
     MakeClip,
     images,
     make,
+    role_table,
     scores,
     seeded,
     state,
-    table,
     target,
     train,
 )
-from tests.unit.training.world import Noise, noise_dataset
 from tools.parity import small
 
 ROOT = Path(__file__).parents[2]
@@ -283,7 +282,7 @@ def test_prompts_in_chunks_give_the_same_gradients(name: str, make_small_clip: M
 def test_a_run_says_what_it_ran_with(name: str, clip: Clip) -> None:
     """Two epochs of it on noise, with the settings that it is published with."""
     setup = MethodSetup(name, vars(SETTINGS[name]) if name in SETTINGS else {})
-    session, options = Session(), {"roles": table(clip), "train": {"epochs": 2}}
+    session, options = Session(), {"roles": role_table(clip), "train": {"epochs": 2}}
     run = session.resolve(clip, FewShot(), [noise_dataset()], setup, seed=1, shots=2, **options)
     record, method = run_one(session, run), make(name, clip)
     declared = METHODS[name].settings.training

@@ -20,7 +20,8 @@ from dear.methods.declaration import MethodSettings
 from dear.methods.mmrl import MmrlSettings
 from dear.methods.mmrlpp import MmrlPlusSettings
 from dear.methods.registry import METHODS, build_method
-from tests.helpers.methods import CLASSES, OTHERS, SETTINGS, TEMPLATE, MakeClip, images, make, seeded, table
+from tests.helpers.data import CLASSES
+from tests.helpers.methods import OTHERS, SETTINGS, TEMPLATE, MakeClip, images, make, role_table, seeded
 
 WORDS = ("red", "green", "blue", "circle", "tree", "sea")
 MANY = ["red circle on the sea", *(f"{one} {other}" for one, other in product(WORDS, WORDS)), *WORDS]
@@ -68,7 +69,7 @@ def test_few_prompts_are_in_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     clip = make_small_clip(dtype=torch.float64)
-    method = build_method(name, clip, seeded(1), roles=table(clip), settings=settings)
+    method = build_method(name, clip, seeded(1), roles=role_table(clip), settings=settings)
     if (teacher := METHODS[name].teacher) is not None:
         method.set_teacher(make(teacher, clip))
     for values in method.parameters():

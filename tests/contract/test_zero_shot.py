@@ -8,8 +8,9 @@ from dear.backbone.loading.convert import to_clip
 from dear.backbone.loading.tiny import WordTokenizer
 from dear.methods.registry import build_method
 from tests.conftest import MEAN, STD, WORDS, MakeModel
-from tests.helpers.methods import CLASSES, MakeClip, images, make
-from tests.views import usual_view
+from tests.helpers.clips import usual_view
+from tests.helpers.data import CLASSES
+from tests.helpers.methods import MakeClip, images, make
 
 
 @torch.no_grad()

@@ -23,7 +23,7 @@ from dear.backbone.loading.load import load_clip
 from dear.cli.main import main
 from dear.methods.registry import METHODS
 from dear.world.tasks import load_task
-from tests.unit.training.world import role_table
+from tests.helpers.methods import role_table
 
 Start = Callable[..., tuple[subprocess.Popen[str], str]]
 Run = Callable[..., tuple[str, str]]

@@ -17,7 +17,8 @@ from dear.retrieval.index import open_index
 from dear.serving.limits import Limits
 from dear.serving.server import listen, server_of
 from dear.serving.service import Service
-from tests.unit.serving.small import picture, png, small_predictor
+from tests.helpers.bundles import small_predictor
+from tests.helpers.server import picture, png
 
 for name, extra in (("uvicorn", "app"), ("playwright", "dev")):
     pytest.importorskip(name, reason=f"the extra `{extra}` is not installed")

@@ -15,8 +15,8 @@ from dear.report.roles_page import write_roles_page
 from dear.serving.limits import Refused
 from dear.serving.service import Service
 from tests.e2e.page import Open, pytestmark, serving  # noqa: F401
-from tests.unit.report.samples import PLACES, curve, material, noise_pictures, report_html, table
-from tests.unit.serving.small import bomb, picture, png
+from tests.helpers.records import PLACES, curve, material, noise_pictures, report_html, table
+from tests.helpers.server import bomb, picture, png
 
 pytest_plugins = ["tests.e2e.page"]
 

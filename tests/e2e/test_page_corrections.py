@@ -10,7 +10,7 @@ from dear.data.images.photos import file_hash, hash_image
 from dear.data.sources.corrections import read_corrections
 from dear.serving.service import Service, list_example_files, load_examples
 from tests.e2e.page import Open, pytestmark, serving  # noqa: F401
-from tests.unit.serving.small import picture, png
+from tests.helpers.server import picture, png
 
 pytest_plugins = ["tests.e2e.page"]
 
@@ -64,6 +64,10 @@ def test_the_page_corrects_what_it_shows(
         ]
         asked = urllib.request.Request(f"{address}api/labels?label=none", png(picture(3)), method="POST")
         with pytest.raises(urllib.error.HTTPError, match="401"):
+            urllib.request.urlopen(asked)
+        headers = {"Authorization": "Bearer secret"}
+        asked = urllib.request.Request(f"{address}api/labels?label=none", b"no image", headers)
+        with pytest.raises(urllib.error.HTTPError, match="415"):
             urllib.request.urlopen(asked)
     [stranger_label] = [one.best.name for one in service.predictor.predict([picture(99)], top=1)]
     assert {row.path: (row.label, row.content) for row in read_corrections(folder / "corrections.csv")} == {

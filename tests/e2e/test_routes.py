@@ -17,7 +17,7 @@ from PIL import Image
 
 import dear
 from tests.e2e.conftest import Start
-from tests.unit.serving.small import bomb
+from tests.helpers.server import bomb
 
 httpx = pytest.importorskip("httpx", reason="the extra `dev` is not installed")
 pytest.importorskip("uvicorn", reason="the extra `app` is not installed")

@@ -11,7 +11,8 @@ from dear.evaluation.metrics import evaluate
 from dear.training.loop import train
 from dear.training.settings import TrainSettings
 from tests.conftest import small_clip_of
-from tests.unit.training.world import Noise, few, small_dear
+from tests.helpers.data import Noise, few
+from tests.helpers.methods import small_dear
 
 pytestmark = [
     pytest.mark.gpu,

@@ -6,10 +6,11 @@ import torch
 
 from dear.adapters.bundle import Bundle
 from dear.adapters.facts import BundleScores, TrainingFacts
+from dear.adapters.predictor import Predictor
 from dear.backbone.clip import Clip
 from dear.methods.base import Method
 from dear.methods.registry import METHODS, build_method
-from tests.helpers.methods import CLASSES, SETTINGS, TEMPLATE, all_images, make, table
+from tests.helpers.methods import CLASSES, SETTINGS, TEMPLATE, all_images, make, role_table, small_dear
 
 
 def bundle_scores(images: int = 7, **fields: Any) -> BundleScores:
@@ -25,7 +26,7 @@ def bundle_scores(images: int = 7, **fields: Any) -> BundleScores:
 def fitted(name: str, clip: Clip, settings: Any = None) -> tuple[Bundle, Method]:
     """A method with parameters moved away from where they start, as training does, and its bundle."""
     mine = settings or SETTINGS.get(name) or METHODS[name].settings()
-    method = build_method(name, clip, torch.Generator().manual_seed(1), roles=table(clip), settings=mine)
+    method = build_method(name, clip, torch.Generator().manual_seed(1), roles=role_table(clip), settings=mine)
     if (teacher := METHODS[name].teacher) is not None:
         method.set_teacher(make(teacher, clip))
     method.set_classes(CLASSES, TEMPLATE)
@@ -40,7 +41,7 @@ def fitted(name: str, clip: Clip, settings: Any = None) -> tuple[Bundle, Method]
         model="small",
         pretrained="random",
         weights=clip.identity,
-        roles=table(clip) if METHODS[name].needs_roles else None,
+        roles=role_table(clip) if METHODS[name].needs_roles else None,
         classes=tuple(CLASSES),
         templates=tuple(TEMPLATE),
         tensors={k: v.detach().clone() for k, v in method.stored_tensors().items()},
@@ -49,3 +50,18 @@ def fitted(name: str, clip: Clip, settings: Any = None) -> tuple[Bundle, Method]
         training=TrainingFacts(data="by hand", shots=3),
     )
     return bundle, method
+
+
+def small_predictor(clip: Clip) -> Predictor:
+    """A small DeAR with parameters moved away from where they start."""
+    method = small_dear(clip)
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for parameter in method.trainable:
+            parameter += 0.1 * torch.randn(parameter.shape, generator=generator)
+    bundle = Bundle(
+        method="dear", settings=method.settings, model="small", pretrained=None, weights=clip.identity,
+        roles=method.roles, classes=tuple(CLASSES), templates=("a photo of a {}",),
+        tensors={name: one.detach().clone() for name, one in method.stored_tensors().items()},
+    )  # fmt: skip
+    return Predictor(bundle, clip=clip)

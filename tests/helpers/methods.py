@@ -1,17 +1,27 @@
 """Methods on the small CLIP, and the images, classes and targets that they are tried on."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 
+from dear.backbone.block import Block
 from dear.backbone.clip import Clip, tensors_hash
+from dear.evaluation.experiment import Experiment
+from dear.evaluation.protocols.base import Protocol
+from dear.evaluation.protocols.base_to_novel import BaseToNovel
+from dear.evaluation.resolve import MethodSetup
+from dear.evaluation.runs import check_methods
+from dear.evaluation.session import Session
 from dear.methods.atprompt import AtPromptSettings
 from dear.methods.base import Method, TrainingImages
 from dear.methods.cocoop import CoCoOpSettings
 from dear.methods.coop import CoOpSettings
 from dear.methods.dear import DearSettings
+from dear.methods.dear.method import Dear
 from dear.methods.dear_plus import DearPlusSettings
 from dear.methods.declaration import MethodSettings
 from dear.methods.prograd import ProGradSettings
@@ -19,11 +29,11 @@ from dear.methods.promptsrc import PromptSrcSettings
 from dear.methods.registry import METHODS, build_method
 from dear.methods.tac import TacSettings
 from dear.methods.tip_adapter import TipAdapterSettings
+from dear.progress import TrainingStep
 from dear.roles.table import HeadRole, RoleTable
+from dear.training import loop
+from tests.helpers.data import CLASSES, few, noise_dataset
 from tools.parity import small
-
-CLASSES = ["red circle on the sea", "house", "green tree"]
-
 
 OTHERS = ["blue square", "a tree", "red house", "sea", "green circle"]
 
@@ -71,12 +81,14 @@ TRAINED = sorted(name for name, declared in DECLARED.items() if declared)
 MakeClip = Callable[..., Clip]
 
 
-def table(clip: Clip) -> RoleTable:
-    kinds: list[Any] = [
-        ("core", "color"), ("mixed", None), ("generalization", None), ("core", "object"),
-        ("other-specialized", None), ("mixed", None),
-    ]  # fmt: skip
-    heads = tuple(HeadRole(4 + i // 3, i % 3, role, attribute) for i, (role, attribute) in enumerate(kinds))
+KINDS: list[Any] = [
+    ("core", "color"), ("mixed", None), ("generalization", None), ("core", "object"), ("other-specialized",
+    None), ("mixed", None),
+]  # fmt: skip
+
+
+def role_table(clip: Clip) -> RoleTable:
+    heads = tuple(HeadRole(4 + i // 3, i % 3, role, attribute) for i, (role, attribute) in enumerate(KINDS))
     return RoleTable("by hand", clip.identity, ("color", "object"), heads)
 
 
@@ -90,7 +102,7 @@ def make(
 ) -> Method:  # fmt: skip
     generator = seeded(seed) if isinstance(seed, int) else seed
     settings = settings or SETTINGS.get(name)
-    method = build_method(name, clip, generator, roles=table(clip), settings=settings)
+    method = build_method(name, clip, generator, roles=role_table(clip), settings=settings)
     if (teacher := METHODS[name].teacher) is not None:
         method.set_teacher(make(teacher, clip, seed))
     method.set_classes(classes, TEMPLATE)
@@ -151,3 +163,75 @@ def train(method: Method, steps: int) -> list[float]:
         losses.append(float(parts["loss"].detach()))
     method.eval()
     return losses
+
+
+def build(
+    name: str, clip: Clip, classes: Sequence[str] = CLASSES, template: str = TEMPLATE[0], **options: Any
+) -> Any:
+    """A method with these settings and classes, untrained."""
+    method = build_method(name, clip, seeded(1), settings=METHODS[name].settings(**options))
+    method.set_classes(classes, [template])
+    return method
+
+
+def pixels(count: int = 4, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.rand(count, 3, 20, 20, generator=seeded(3)).to(dtype)
+
+
+def check_before_runs(clip: Clip, name: str, settings: Any, protocol: Protocol | None = None) -> None:
+    """What is told before the first run on the data sets "first" and "second"."""
+    setups = (MethodSetup(name, vars(settings)),)
+    experiment = Experiment(protocol=protocol or BaseToNovel(), data=("first", "second"), methods=setups)
+    datasets = [noise_dataset("first"), noise_dataset("second")]
+    check_methods(Session(), experiment, clip, datasets, datasets)
+
+
+def small_dear(clip: Clip, seed: int = 1, **options: Any) -> Dear:
+    settings = DearSettings(**{"first": 8} | options)
+    method = Dear(clip, role_table(clip), torch.Generator().manual_seed(seed), settings)
+    method.set_classes(CLASSES, ["a photo of a {}"])
+    return method
+
+
+ORIGINAL = 26
+"""Image tokens of the small CLIP: the class token and 25 patches."""
+
+
+def dear(clip: Clip, roles: RoleTable | None = None, **options: Any) -> Dear:
+    settings = DearSettings(**{"first": 8, "token_std": 0.5} | options)
+    method = Dear(clip, roles or role_table(clip), seeded(1), settings)
+    method.set_classes(CLASSES, ["a photo of a {}"])
+    return method
+
+
+def two_images(seed: int = 3) -> Tensor:
+    return torch.rand(2, 3, 20, 20, generator=seeded(seed), dtype=torch.float64)
+
+
+def block_of(method: Dear, layer: int) -> Block:
+    block = method.clip.image.blocks[layer - 1]
+    assert isinstance(block, Block)
+    return block
+
+
+def without_seconds(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The epochs of a training without what the clock tells."""
+    return [{name: value for name, value in epoch.items() if name != "seconds"} for epoch in history]
+
+
+def stop_after(epoch: int) -> Callable[[TrainingStep], None]:
+    """Progress that interrupts a training once the state of an epoch is saved."""
+
+    def stop(step: TrainingStep) -> None:
+        if step.ends_epoch and step.epoch == epoch:
+            raise KeyboardInterrupt
+
+    return stop
+
+
+def train_until(epoch: int, method: Any, checkpoint: Path, settings: Any, **options: Any) -> None:
+    """A training of seven pictures that is interrupted after an epoch."""
+    with pytest.raises(KeyboardInterrupt):
+        loop.train(
+            method, few(), settings, seed=1, checkpoint=checkpoint, progress=stop_after(epoch), **options
+        )

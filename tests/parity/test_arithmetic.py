@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from dear.backbone import text as text_tower
 from dear.backbone.clip import Clip
 from dear.methods.dear.method import Dear
-from tests.unit.training.world import small_dear
+from tests.helpers.methods import small_dear
 
 MATRIX, ATTENTION = ("mm", "addmm", "bmm", "baddbmm"), "_scaled_dot_product_flash_attention_for_cpu"
 

@@ -11,7 +11,7 @@ from dear.methods.dear.method import Dear
 from dear.roles.settings import CoreMask
 from dear.roles.table import HeadRole, Role, RoleTable
 from tests.conftest import MEAN, STD, WORDS, small_model
-from tests.views import usual_view
+from tests.helpers.clips import usual_view
 from tools.parity import naive
 
 ATTRIBUTES = ["color", "object"]

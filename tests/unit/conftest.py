@@ -23,7 +23,7 @@ def only_clip(small_clip: Clip, monkeypatch: pytest.MonkeyPatch) -> Clip:
 @pytest.fixture
 def roles(only_clip: Clip, tmp_path: Path) -> Path:
     """The file of a role table of `only_clip`."""
-    from tests.unit.training.world import role_table
+    from tests.helpers.methods import role_table
 
     role_table(only_clip).save(tmp_path / "roles.json")
     return tmp_path / "roles.json"

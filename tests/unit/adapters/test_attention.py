@@ -6,7 +6,8 @@ import torch
 from dear.adapters.attention import attention_maps, overlay
 from dear.backbone.clip import Clip
 from dear.errors import SettingsError
-from tests.unit.serving.small import picture, small_predictor
+from tests.helpers.bundles import small_predictor
+from tests.helpers.server import picture
 
 
 @torch.no_grad()

@@ -23,7 +23,8 @@ from dear.methods.base import Method
 from dear.methods.registry import METHODS
 from tests.conftest import MakeClip
 from tests.helpers.bundles import bundle_scores, fitted
-from tests.helpers.methods import CLASSES, images
+from tests.helpers.data import CLASSES
+from tests.helpers.methods import images
 from tests.standin_hub import COMMIT, StandIn
 
 SCORES = asdict(bundle_scores())

@@ -24,8 +24,8 @@ from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.errors import DataError, SettingsError
 from dear.evaluation.predictions import Predictions
-from tests.unit.serving.small import picture
-from tests.unit.training.world import CLASSES, Noise
+from tests.helpers.data import CLASSES, Noise
+from tests.helpers.server import picture
 
 ALL = DataSettings(test_share=1.0)
 

@@ -14,8 +14,9 @@ from dear.backbone.clip import Clip
 from dear.data.dataset import Dataset
 from dear.data.loading import load_dataset
 from dear.roles.table import HeadRole
-from tests.unit.serving.small import picture, small_predictor
-from tests.unit.training.world import CLASSES
+from tests.helpers.bundles import small_predictor
+from tests.helpers.data import CLASSES
+from tests.helpers.server import picture
 
 EACH = 4
 

@@ -25,7 +25,8 @@ from dear.data.images.transforms import eval_view, to_unit
 from dear.errors import ExportError, OutputError
 from tests.conftest import MakeClip
 from tests.helpers.bundles import fitted
-from tests.helpers.methods import CLASSES, OTHERS, images
+from tests.helpers.data import CLASSES
+from tests.helpers.methods import OTHERS, images
 from tests.unit.data.photos import gray_tiff
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "classify_onnx.py"

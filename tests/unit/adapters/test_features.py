@@ -27,8 +27,8 @@ from dear.training.cache import Cache
 from dear.training.settings import TrainSettings
 from dear.writing import locked
 from tests.conftest import small_clip_of
-from tests.unit.serving.small import picture
-from tests.unit.training.world import role_table
+from tests.helpers.methods import role_table
+from tests.helpers.server import picture
 
 VIEWS = 3  # of a training image: the test view and two random ones
 
@@ -242,8 +242,8 @@ def test_a_fit_on_all_images_keeps_the_number_of_the_earlier_one(
             paint(tmp_path / "all" / name / f"{image}.png", 100 * number + 10 * image)
     whole = {"dataset": DataSettings(test_share=0.0), "method": "linear-probe"}
     first, _, _ = fit_counted(tmp_path / "all", "first", monkeypatch, method="linear-probe", roles=None)
-    again, _, decoded = fit_counted(tmp_path / "all", "again", monkeypatch, "first", roles=None, **whole)
-    assert (again.training.train_images, again.scores, decoded) == (30, None, [])
+    again, encoded, _ = fit_counted(tmp_path / "all", "again", monkeypatch, "first", roles=None, **whole)
+    assert (again.training.train_images, again.scores, encoded) == (30, None, 0)
     assert again.training.earlier_test == first.scores
     assert first.scores is not None
     assert f"{round(first.scores.accuracy * 9)} of 9 right" in again.verdict

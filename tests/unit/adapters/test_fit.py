@@ -24,7 +24,8 @@ from dear.methods.registry import FIT_METHOD
 from dear.roles.phrases import Pool
 from dear.roles.table import RoleTable
 from dear.writing import UNFINISHED
-from tests.unit.training.world import Noise, noise_dataset, role_table
+from tests.helpers.data import Noise, noise_dataset
+from tests.helpers.methods import role_table
 
 SHORT: dict[str, Any] = {"method": "dear", "settings": {"first": 8}, "train": {"epochs": 2}}
 """A fit of DeAR of two epochs, besides its data and roles."""

@@ -18,7 +18,8 @@ from dear.data.settings import DataSettings
 from dear.errors import DataError
 from tests.conftest import MakeClip
 from tests.helpers.bundles import fitted
-from tests.helpers.methods import CLASSES, OTHERS, images
+from tests.helpers.data import CLASSES
+from tests.helpers.methods import OTHERS, images
 
 
 @pytest.fixture

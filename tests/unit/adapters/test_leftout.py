@@ -24,7 +24,8 @@ from dear.evaluation.protocols.few_shot import FewShot
 from dear.evaluation.resolve import MethodSetup
 from dear.evaluation.session import Session
 from dear.methods.registry import SIMPLEST_FIRST
-from tests.unit.training.world import Noise, noise_dataset, role_table
+from tests.helpers.data import Noise, noise_dataset
+from tests.helpers.methods import role_table
 
 SETTINGS: list[tuple[str, dict[str, Any]]] = [
     ("linear-probe", {"c": 0.001}), ("linear-probe", {"c": 40.0}),

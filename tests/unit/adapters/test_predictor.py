@@ -17,7 +17,8 @@ from dear.methods.coop import CoOpSettings
 from dear.methods.registry import METHODS
 from tests.conftest import MakeClip
 from tests.helpers.bundles import fitted
-from tests.helpers.methods import CLASSES, OTHERS, TEMPLATE, images
+from tests.helpers.data import CLASSES
+from tests.helpers.methods import OTHERS, TEMPLATE, images
 
 
 def pictures() -> list[Image.Image]:

@@ -23,7 +23,7 @@ from dear.data.sources.table import read_answers
 from dear.errors import DataError, OutputError
 from tests.conftest import MakeClip
 from tests.helpers.bundles import bundle_scores, fitted
-from tests.helpers.methods import CLASSES
+from tests.helpers.data import CLASSES
 from tests.unit.data.photos import picture
 
 DOG = ClassScore("dog", 0.75, 3.0, {"class": 3.0})

@@ -19,7 +19,7 @@ from dear.adapters.scoring import (
 )
 from dear.data.dataset import assemble
 from dear.errors import DataError
-from tests.unit.training.world import Noise, noise_dataset
+from tests.helpers.data import Noise, noise_dataset
 
 KEYS = ("n1", "n2", "n3", "n4")
 

@@ -37,8 +37,8 @@ from dear.evaluation.records import read_record
 from dear.evaluation.resolve import MethodSetup
 from dear.evaluation.runs import check_experiment, make_run, run_all
 from dear.evaluation.session import Session
-from tests.unit.serving.small import picture
-from tests.unit.training.world import CLASSES, noise_dataset
+from tests.helpers.data import CLASSES, noise_dataset
+from tests.helpers.server import picture
 
 EACH = 10
 

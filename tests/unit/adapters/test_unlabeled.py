@@ -17,8 +17,8 @@ from dear.data.fewshot import Subset
 from dear.data.settings import DataSettings
 from dear.errors import DataError, SettingsError
 from dear.methods.base import Method
-from tests.unit.serving.small import picture
-from tests.unit.training.world import noise_dataset
+from tests.helpers.data import noise_dataset
+from tests.helpers.server import picture
 
 OTHERS = 7
 

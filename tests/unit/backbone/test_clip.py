@@ -11,7 +11,7 @@ from torch.nn.functional import normalize
 from dear.backbone.clip import Clip, Identity, span_start, tensors_hash
 from dear.backbone.loading.convert import to_clip
 from tests.conftest import MakeClip, MakeModel
-from tests.views import usual_view
+from tests.helpers.clips import usual_view
 
 
 def test_identity_names_the_weights(small_clip: Clip, make_small_clip: MakeClip) -> None:

@@ -22,7 +22,7 @@ from dear.backbone.clip import Clip
 from dear.backbone.loading.load import load_clip
 from dear.backbone.loading.open_clip_format import build_from, initial_weights_from
 from dear.errors import DearError
-from tests.helpers.saved_clips import saved
+from tests.helpers.clips import saved
 from tests.unit.backbone.sharded_files import write_sharded
 from tests.unit.backbone.tokenizer_files import write_tokenizer
 

@@ -14,7 +14,7 @@ from dear.backbone.loading.load import find_weights, load_clip
 from dear.backbone.names import BackboneName
 from dear.errors import WeightsError
 from dear.limits import LimitError
-from tests.helpers.saved_clips import saved
+from tests.helpers.clips import saved
 from tests.standin_hub import COMMIT, Faults, StandIn
 from tests.unit.backbone.prime import NAME
 

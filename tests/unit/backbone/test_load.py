@@ -21,7 +21,7 @@ from dear.backbone.names import backbone_or_default
 from dear.backbone.preprocess import Preprocess
 from dear.errors import WeightsError
 from dear.limits import LimitError
-from tests.helpers.saved_clips import compare, saved
+from tests.helpers.clips import compare, saved
 from tests.standin_hub import COMMIT, StandIn
 from tests.unit.backbone.prime import CONFIG, MEAN, NAME, STD, features
 from tests.unit.backbone.sharded_files import write_sharded

@@ -18,7 +18,7 @@ from dear.backbone.precision import Float32Norm, half, precision_for
 from dear.backbone.vision import exact_convolutions
 from dear.errors import SettingsError
 from tests.conftest import MEAN, STD, WORDS, MakeClip
-from tests.views import eval_views, usual_view
+from tests.helpers.clips import eval_views, usual_view
 
 AMX = {"cpu_name": "Intel Xeon", "avx512_bf16": True, "amx_bf16": True}
 INTEL = {"cpu_name": "Intel Xeon", "avx512_bf16": True, "amx_bf16": False}

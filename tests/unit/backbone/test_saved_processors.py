@@ -13,7 +13,7 @@ import torch
 from dear.backbone.loading.load import load_clip
 from dear.backbone.loading.tokenizer_file import is_clip_tokenizer
 from dear.errors import DearError, WeightsError
-from tests.helpers.saved_clips import compare, saved
+from tests.helpers.clips import compare, saved
 from tests.standin_hub import StandIn
 from tests.unit.backbone.tokenizer_files import clips
 

@@ -17,7 +17,7 @@ from dear.backbone.loading.convert import to_clip
 from dear.backbone.loading.open_clip_format import build_from
 from dear.backbone.loading.skeleton import Skeleton, fits_skeleton
 from dear.backbone.loading.tiny import WordTokenizer
-from tests.views import usual_view
+from tests.helpers.clips import usual_view
 
 TEXTS = ["a photo of a red circle.", "striped", "a blue square in the snow, drawn"]
 

@@ -17,7 +17,8 @@ from dear.cli.predict import Predicted, render
 from dear.data.settings import checked_templates
 from dear.errors import CONTROLS, DearError
 from tests.conftest import small_clip_of
-from tests.unit.serving.small import picture, small_predictor
+from tests.helpers.bundles import small_predictor
+from tests.helpers.server import picture
 
 CONTROL = frozenset(map(chr, CONTROLS)) - {"\n"}
 TEXT = st.one_of(

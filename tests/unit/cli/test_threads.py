@@ -13,7 +13,7 @@ import torch
 import dear
 from dear.cli.main import main
 from dear.threads import prepare
-from tests.unit.serving.small import picture
+from tests.helpers.server import picture
 
 QUIET = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "0"}
 

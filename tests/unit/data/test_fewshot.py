@@ -24,8 +24,8 @@ from dear.data.fewshot import (
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.errors import DataError
+from tests.helpers.data import Noise, noise_dataset
 from tests.unit.data.photos import load, picture
-from tests.unit.training.world import Noise, noise_dataset
 
 LABELS = torch.tensor([2, 0, 1, 1, 0, 2, 2, 0, 1, 2, 0])
 """Class 0 at 1, 4, 7, 10; class 1 at 2, 3, 8; class 2 at 0, 5, 6, 9."""

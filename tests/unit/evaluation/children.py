@@ -26,7 +26,8 @@ from dear.evaluation.trial import Trial
 from dear.progress import TrainingStep
 from dear.training.settings import TrainSettings
 from tests.conftest import small_clip_of
-from tests.unit.training.world import noise_dataset, role_table
+from tests.helpers.data import noise_dataset
+from tests.helpers.methods import role_table
 
 TRAINING = TrainSettings(epochs=5, batch=3, lr=1e-2, optimizer="sgd")
 DEAR = MethodSetup("dear", {"first": 8})

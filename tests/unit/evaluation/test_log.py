@@ -11,7 +11,7 @@ from dear.evaluation.launch import log_epochs
 from dear.evaluation.resolve import MethodSetup
 from dear.evaluation.runs import run_all
 from dear.progress import silent
-from tests.unit.training.world import noise_dataset
+from tests.helpers.data import noise_dataset
 
 tensorboard = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
 TRAINING = {"epochs": 2, "batch": 3, "lr": 1e-2}

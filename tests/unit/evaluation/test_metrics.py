@@ -30,9 +30,10 @@ from dear.methods.registry import build_method
 from dear.report.protocols.base_to_novel import Results, joint_grid
 from dear.training.cache import Cache
 from dear.training.settings import TrainSettings
-from tests.unit.report.samples import record
-from tests.unit.training.world import CLASSES, Noise, noise_dataset, role_table, small_dear
-from tests.views import eval_views
+from tests.helpers.clips import eval_views
+from tests.helpers.data import CLASSES, Noise, noise_dataset
+from tests.helpers.methods import role_table, small_dear
+from tests.helpers.records import record
 
 
 def test_harmonic_mean() -> None:

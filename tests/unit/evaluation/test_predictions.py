@@ -16,7 +16,7 @@ from dear.evaluation.predictions import (
     load_predictions,
     predictions_file,
 )
-from tests.unit.training.world import Noise
+from tests.helpers.data import Noise
 
 LABELS = [0, 2, 1, 2, 0]
 PROBABILITIES = torch.tensor([[0.9, 0.1, 0], [0.25, 0.5, 0.25], [0.2, 0.6, 0.2], [0, 0.25, 0.75], [0, 0, 1]])

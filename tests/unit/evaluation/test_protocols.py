@@ -29,7 +29,8 @@ from dear.methods.dear.method import Dear
 from dear.report.protocols import tables_of
 from dear.roles.table import RoleTable
 from dear.training.settings import TrainSettings
-from tests.unit.training.world import CLASSES, Noise, noise_dataset, role_table
+from tests.helpers.data import CLASSES, Noise, noise_dataset
+from tests.helpers.methods import role_table
 
 TRAINING = asdict(TrainSettings(epochs=3, batch=3, lr=1e-2))
 DEAR = MethodSetup("dear", {"first": 8})

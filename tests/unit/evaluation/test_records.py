@@ -11,7 +11,7 @@ from dear.errors import DataError, DearError
 from dear.evaluation.records import SCHEMA, read_record
 from dear.evaluation.resolve import MethodSetup
 from dear.evaluation.runs import run_all
-from tests.unit.training.world import noise_dataset
+from tests.helpers.data import noise_dataset
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,9 @@ from dear.evaluation.protocols.retrieve import (
     nearest,
     precision_by_factor,
 )
-from tests.unit.training.world import Noise, small_dear
-from tests.views import eval_views
+from tests.helpers.clips import eval_views
+from tests.helpers.data import Noise
+from tests.helpers.methods import small_dear
 
 
 def test_nearest_by_hand() -> None:

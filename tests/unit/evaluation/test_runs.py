@@ -27,8 +27,9 @@ from dear.methods.gda.method import GDA
 from dear.progress import TrainingStep
 from dear.roles.variants import draw_roles, shuffle_roles, with_role
 from dear.writing import UNFINISHED
+from tests.helpers.data import CLASSES, Noise, noise_dataset
+from tests.helpers.methods import role_table
 from tests.helpers.records import numbers
-from tests.unit.training.world import CLASSES, Noise, noise_dataset, role_table
 
 TRAINING = {"epochs": 2, "batch": 3, "lr": 1e-2}
 ZERO, DEAR = MethodSetup("zero-shot"), MethodSetup("dear", {"first": 8})

@@ -27,8 +27,8 @@ from dear.training import loop
 from dear.training.settings import TrainSettings
 from dear.writing import UNFINISHED
 from tests.conftest import MakeClip
+from tests.helpers.data import CLASSES, Noise, noise_dataset
 from tests.helpers.records import numbers
-from tests.unit.training.world import CLASSES, Noise, noise_dataset
 
 TRAINING = asdict(TrainSettings(epochs=2, batch=3, lr=1e-2))
 EVERY = (*CLASSES, "blue square")

@@ -19,9 +19,9 @@ from dear.training.batches import training_images
 from dear.training.cache import Cache
 from dear.training.loop import train
 from dear.training.settings import TrainSettings
-from tests.unit.methods.small import build
-from tests.unit.training.world import few, noise_dataset
-from tests.views import eval_views
+from tests.helpers.clips import eval_views
+from tests.helpers.data import few, noise_dataset
+from tests.helpers.methods import build
 
 CLOSED = [name for name, declared in METHODS.items() if not declared.open_vocabulary]
 

@@ -10,7 +10,7 @@ from dear.backbone.clip import Clip
 from dear.errors import SettingsError
 from dear.methods.atprompt import AtPromptSettings
 from dear.methods.declaration import read_published_rows
-from tests.unit.methods.small import build, check_before_runs
+from tests.helpers.methods import build, check_before_runs
 
 CLASSES = ["house", "green tree"]
 PETS = "OxfordPets"

@@ -19,8 +19,8 @@ from dear.methods.registry import frozen_clip
 from dear.training.loop import train
 from dear.training.settings import TrainSettings
 from tests.conftest import MakeClip
-from tests.unit.methods.small import build, pixels, seeded
-from tests.unit.training.world import few, noise_dataset
+from tests.helpers.data import few, noise_dataset
+from tests.helpers.methods import build, pixels, seeded
 
 FAST = TrainSettings(lr=0.02, epochs=3, batch=4, warmup_epochs=0)
 

@@ -12,7 +12,7 @@ from dear.methods.context import PLACEHOLDER, context_ids, context_prompts, init
 from dear.methods.registry import build_method
 from dear.training.loop import train
 from dear.training.settings import TrainSettings
-from tests.unit.training.world import few
+from tests.helpers.data import few
 
 CLASSES = ["house", "red_circle", "tree on the sea"]
 

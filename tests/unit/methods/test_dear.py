@@ -18,9 +18,8 @@ from dear.roles.settings import CoreMask
 from dear.roles.table import HeadRole
 from dear.roles.variants import with_role
 from tests.conftest import MakeClip
-from tests.unit.methods.small import ORIGINAL, block_of, dear, images
-from tests.unit.training.world import CLASSES, KINDS
-from tests.unit.training.world import role_table as table
+from tests.helpers.data import CLASSES
+from tests.helpers.methods import KINDS, ORIGINAL, block_of, dear, role_table, two_images
 
 
 @pytest.fixture
@@ -41,12 +40,12 @@ def test_masks_are_bounded_before_they_are_made(clip: Clip, monkeypatch: pytest.
 
 @torch.no_grad()
 def f_cls(method: Dear) -> Tensor:
-    return method.image_features(method.image_trunk(images()))[0]
+    return method.image_features(method.image_trunk(two_images()))[0]
 
 
 @torch.no_grad()
 def frozen(clip: Clip) -> Tensor:
-    return normalize(clip.encode_image(clip.normalize_pixels(images())), dim=-1)
+    return normalize(clip.encode_image(clip.normalize_pixels(two_images())), dim=-1)
 
 
 def random_layer_input(tokens: int, seed: int) -> Tensor:
@@ -58,12 +57,12 @@ class TestIsolation:
     def test_all_heads_isolated_keeps_the_class_feature(self, tokens: int, clip: Clip) -> None:
         for std in (0.02, 1.0, 50.0):
             isolated = dear(
-                clip, with_role(table(clip), "generalization"), tokens=tokens, token_std=std, beta=0.3
+                clip, with_role(role_table(clip), "generalization"), tokens=tokens, token_std=std, beta=0.3
             )
             torch.testing.assert_close(f_cls(isolated), frozen(clip), rtol=0, atol=1e-12)
 
     def test_mixed_heads_and_roles_change_it(self, clip: Clip) -> None:
-        for roles in (with_role(table(clip), "mixed"), table(clip)):
+        for roles in (with_role(role_table(clip), "mixed"), role_table(clip)):
             assert (f_cls(dear(clip, roles)) - frozen(clip)).abs().max() > 1e-3
 
     @torch.no_grad()
@@ -128,7 +127,7 @@ class TestFeatures:
         """
         method = dear(clip, tokens=2, copy_projection=False)
         assert not torch.equal(method.projection, clip.image.projection)
-        trunk = method.image_trunk(images())
+        trunk = method.image_trunk(two_images())
         x = torch.cat([trunk, method.attribute_tokens.expand(2, -1, -1)], dim=1)
         x = block_of(method, 4)(x, method.mask[0])  # type: ignore[index]
         x = torch.cat([x[:, :26], 0.9 * method.attribute_tokens + 0.1 * x[:, 26:]], dim=1)
@@ -167,7 +166,7 @@ class TestLoss:
     @pytest.mark.parametrize("form", ["linear", "log"])
     def test_parts_by_hand(self, form: Any, clip: Clip) -> None:
         method = dear(clip, lambda_reg=3.0, lambda_fusion=0.5, fusion_loss=form, alpha_cls=0.64)
-        trunk, labels = method.image_trunk(images()), [2, 0]
+        trunk, labels = method.image_trunk(two_images()), [2, 0]
         with torch.no_grad():
             image, text = method.image_features(trunk).tolist(), method.text_features().tolist()
             teacher = frozen(clip).tolist()
@@ -194,7 +193,7 @@ class TestSettings:
     def test_first_layers(self, clip: Clip) -> None:
         # J = 9 leaves a third of the layers: 5 / 3 and 4 / 3, rounded; J = 1 all of them.
         rest = tuple(HeadRole(layer, head, "mixed") for layer in (1, 2, 3) for head in range(3))
-        whole = replace(table(clip), heads=(*table(clip).heads, *rest))
+        whole = replace(role_table(clip), heads=(*role_table(clip).heads, *rest))
         starts = {
             first: (m.image_from, m.text_from)
             for first in (1, 8, 9, 12)
@@ -203,13 +202,13 @@ class TestSettings:
         assert starts == {1: (1, 1), 8: (4, 3), 9: (4, 4), 12: (5, 4)}
 
     def test_roles_of_other_weights(self, clip: Clip) -> None:
-        other = replace(table(clip), weights=Identity("small", "other", "0" * 64))
+        other = replace(role_table(clip), weights=Identity("small", "other", "0" * 64))
         with pytest.raises(RoleTableError, match="computed from small/other"):
             dear(clip, other)
         assert dear(clip, other, roles_from_other_weights=True).roles is other
 
     def test_roles_without_attributes_or_layers(self, clip: Clip) -> None:
         with pytest.raises(RoleTableError, match="has no core attribute"):
-            dear(clip, replace(with_role(table(clip), "mixed"), attributes=()))
+            dear(clip, replace(with_role(role_table(clip), "mixed"), attributes=()))
         with pytest.raises(RoleTableError, match="does not fit layer 3"):
             dear(clip, first=5)

@@ -10,8 +10,7 @@ from dear.backbone.clip import Clip
 from dear.methods.dear.method import Dear, ramp
 from dear.roles.table import HeadRole, RoleTable
 from tests.conftest import MakeClip
-from tests.unit.methods.small import ORIGINAL, block_of, dear, images
-from tests.unit.training.world import role_table as table
+from tests.helpers.methods import ORIGINAL, block_of, dear, role_table, two_images
 
 
 @pytest.fixture
@@ -31,7 +30,7 @@ def moved(method: Dear, std: float = 1.0) -> Dear:
 def all_layers(clip: Clip) -> RoleTable:
     """Roles for the five layers of the tower."""
     rest = tuple(HeadRole(layer, head, "mixed") for layer in (1, 2, 3) for head in range(3))
-    return replace(table(clip), heads=(*rest, *table(clip).heads))
+    return replace(role_table(clip), heads=(*rest, *role_table(clip).heads))
 
 
 class TestAnchoringByLayer:
@@ -44,7 +43,7 @@ class TestAnchoringByLayer:
     @torch.no_grad()
     def test_the_span_layer_by_layer(self, clip: Clip) -> None:
         method = dear(clip, all_layers(clip), first=1, beta=0.9, beta_last=0.3)
-        trunk, raw = method.image_trunk(images()), method.attribute_tokens.expand(2, -1, -1)
+        trunk, raw = method.image_trunk(two_images()), method.attribute_tokens.expand(2, -1, -1)
         x = torch.cat([trunk, raw], dim=1)
         for layer, beta in zip(range(1, 6), (1.0, 0.9, 0.7, 0.5, 0.3), strict=True):
             x = torch.cat([x[:, :ORIGINAL], beta * raw + (1 - beta) * x[:, ORIGINAL:]], dim=1)
@@ -61,7 +60,7 @@ class TestAnchoringByLayer:
 class TestReadOnly:
     def test_the_class_feature_is_the_frozen_one_whatever_was_trained(self, clip: Clip) -> None:
         method = moved(dear(clip, read_only=True))
-        trunk = method.image_trunk(images())
+        trunk = method.image_trunk(two_images())
         with torch.no_grad():
             torch.testing.assert_close(method.image_features(trunk)[0], method.frozen_image(trunk))
             usual = moved(dear(clip))

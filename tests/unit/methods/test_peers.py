@@ -12,8 +12,8 @@ from dear.errors import SettingsError
 from dear.evaluation.metrics import evaluate
 from dear.methods.base import Method
 from dear.methods.promptsrc.method import average_weights
-from tests.unit.methods.small import build, pixels
-from tests.unit.training.world import noise_dataset
+from tests.helpers.data import noise_dataset
+from tests.helpers.methods import build, pixels
 
 
 @torch.no_grad()

@@ -13,9 +13,9 @@ from dear.training.loop import train
 from dear.training.seeding import generator
 from dear.training.settings import TrainSettings
 from tests.conftest import MakeClip
-from tests.unit.methods.small import CLASSES, build, seeded
-from tests.unit.training.world import few
-from tests.views import train_views
+from tests.helpers.clips import train_views
+from tests.helpers.data import CLASSES, few
+from tests.helpers.methods import build, seeded
 
 
 def make(clip: Clip, **options: Any) -> ProGrad:

@@ -8,7 +8,8 @@ from dear.backbone.clip import Clip
 from dear.methods.base import Method
 from dear.methods.promptkd import PromptKdSettings
 from tests.conftest import MakeClip
-from tests.helpers.methods import CLASSES, LABELS, TEMPLATE, images, make, target
+from tests.helpers.data import CLASSES
+from tests.helpers.methods import LABELS, TEMPLATE, images, make, target
 
 
 def student(clip: Clip, settings: PromptKdSettings | None = None) -> Method:

@@ -8,7 +8,7 @@ from torch.nn.functional import cross_entropy, normalize
 
 from dear.backbone.clip import Clip
 from tests.conftest import MakeClip
-from tests.unit.methods.small import build, pixels
+from tests.helpers.methods import build, pixels
 
 LABELS = torch.tensor([2, 0, 1])
 

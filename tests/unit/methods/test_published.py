@@ -33,7 +33,7 @@ from dear.methods.coop import CoOpSettings
 from dear.methods.declaration import MethodSettings, read_published_rows
 from dear.methods.registry import METHODS, build_method, register
 from dear.training.settings import TrainSettings
-from tests.unit.training.world import noise_dataset
+from tests.helpers.data import noise_dataset
 
 NOISE = noise_dataset()
 

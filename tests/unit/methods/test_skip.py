@@ -17,8 +17,8 @@ from dear.methods.skip.method import SkipTuning, stay_chances
 from dear.training.loop import train
 from dear.training.settings import TrainSettings
 from tests.conftest import MakeClip
-from tests.unit.methods.small import build, pixels, seeded
-from tests.unit.training.world import Noise
+from tests.helpers.data import Noise
+from tests.helpers.methods import build, pixels, seeded
 
 CLASSES = ["house", "tree", "sea", "circle", "square", "red house", "green tree", "blue sea", "a photo"]
 OWN = ["a photo of a {}"]

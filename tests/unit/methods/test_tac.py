@@ -24,8 +24,8 @@ from dear.methods.base import TrainingImages
 from dear.methods.shared_settings import imagenet_templates
 from dear.methods.tac import TacSettings
 from dear.methods.tac.method import TAC, draw_starts, kmeans
-from tests.unit.methods.small import CLASSES, check_before_runs, pixels, seeded
-from tests.unit.training.world import noise_dataset
+from tests.helpers.data import CLASSES, noise_dataset
+from tests.helpers.methods import check_before_runs, pixels, seeded
 
 OTHERS = ["a tree", "sea", "red house"]
 LABELS = torch.tensor([2, 0, 1, 1])

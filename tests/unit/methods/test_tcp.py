@@ -9,7 +9,8 @@ from dear.backbone.clip import fill
 from dear.errors import SettingsError
 from dear.methods.tcp.method import after_context
 from tests.conftest import MakeClip
-from tests.unit.methods.small import CLASSES, TEMPLATE, build
+from tests.helpers.data import CLASSES
+from tests.helpers.methods import TEMPLATE, build
 
 
 @torch.no_grad()
@@ -17,7 +18,7 @@ def test_text_features_layer_by_layer(make_small_clip: MakeClip) -> None:
     """The prompt by hand: context, name; before layer 3 the tokens of the class take the context's places."""
     clip = make_small_clip(dtype=torch.float64)
     method, tower = build("tcp", clip, layer=3, share=False, tokens=2), clip.text
-    frozen = normalize(clip.encode_text(fill(TEMPLATE, CLASSES)), dim=-1)
+    frozen = normalize(clip.encode_text(fill(TEMPLATE[0], CLASSES)), dim=-1)
     hidden = frozen @ method.meta_net[0].weight.T + method.meta_net[0].bias
     hidden = hidden * torch.sigmoid(1.702 * hidden)
     made = (hidden @ method.meta_net[2].weight.T + method.meta_net[2].bias).view(3, 2, 22)

@@ -8,7 +8,7 @@ import pytest
 from dear.report.intervals import gain_interval, half_width, share_interval
 from dear.report.protocols.base_to_novel import Cells, Results, results_grid
 from dear.report.protocols.retrieval import precision_grid
-from tests.unit.report.samples import record, records
+from tests.helpers.records import record, records
 
 
 def test_student_t() -> None:

@@ -10,7 +10,7 @@ from dear.evaluation.predictions import predictions_file
 from dear.report.differences import holm, t_test
 from dear.report.intervals import mcnemar_test
 from dear.report.report_page import report_page
-from tests.unit.report.samples import predictions, record
+from tests.helpers.records import predictions, record
 
 
 def test_corrected_p_values() -> None:

@@ -22,7 +22,7 @@ from dear.report.plots import (
 from dear.report.protocols.base_to_novel import Results, gains
 from dear.report.report_page import role_table_of
 from dear.report.roles_page import head_role_map
-from tests.unit.report.samples import record, records, role_table
+from tests.helpers.records import record, records, role_table
 
 HOSTILE = '</text><script>alert(1)</script>--!>$x_$ & "q" id="figure_1"'
 LOSSES = {"Tools": [2.0, 1.5, 1.25], "Toys": [1.0, 0.5]}

@@ -16,7 +16,7 @@ from dear.evaluation.records import is_record_name
 from dear.evaluation.resolve import MethodSetup, run_name
 from dear.report.folder import read_folder, write_folder_report
 from dear.writing import csv_text
-from tests.unit.report.samples import ablated, few, moved, predictions, record, role_table
+from tests.helpers.records import ablated, few, moved, predictions, record, role_table
 
 NAME = "tools-dear-all-mixed-16shot-seed1-0123abcd.json"
 

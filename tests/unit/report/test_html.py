@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from tests.unit.report.samples import material, neighbors, record, records, report_html, retrieval
+from tests.helpers.records import material, neighbors, record, records, report_html, retrieval
 
 VOID = {"meta", "img", "br", "link", "input", "hr"}
 

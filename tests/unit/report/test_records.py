@@ -11,7 +11,7 @@ from dear.methods.registry import METHODS
 from dear.report.protocols import tables_of
 from dear.report.records import checked, data_set_title, deviations_of, distinct, distinct_by_key, readable
 from dear.training.settings import TrainSettings
-from tests.unit.report.samples import record, records, report_html, role_table
+from tests.helpers.records import record, records, report_html, role_table
 
 
 def runs(*data_sets: tuple[str, str | None]) -> list[dict[str, Any]]:

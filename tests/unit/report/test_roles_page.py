@@ -11,7 +11,7 @@ from PIL import Image
 
 from dear.report.roles_page import phrase_map, roles_page, write_roles_page
 from dear.roles.pictures import HeadGallery
-from tests.unit.report.samples import PLACES, curve, noise_pictures, table
+from tests.helpers.records import PLACES, curve, noise_pictures, table
 
 
 def test_everything_that_the_table_holds(tmp_path: Path) -> None:

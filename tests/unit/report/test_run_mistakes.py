@@ -16,7 +16,7 @@ from dear.report.folder import write_folder_report
 from dear.report.mistakes import classes_grid, find_mistakes, mistakes_section
 from dear.report.report_page import report_page
 from dear.report.run_mistakes import mistakes_by_part, mistakes_page
-from tests.unit.report.samples import CLASSES, predictions, record
+from tests.helpers.records import CLASSES, predictions, record
 
 FIRST = [0, 0, 0, 1, 1], [1, 1, 2], [2, 2, 2]
 SECOND = [0, 0, 0, 0, 1], [2, 2, 2], [2, 2, 2]

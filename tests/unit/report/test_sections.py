@@ -11,7 +11,7 @@ from dear.errors import DataError
 from dear.report.grid import Cell, Grid, GridRow, marked
 from dear.report.protocols import tables_of
 from dear.report.protocols.base_to_novel import Results, paired_grid, published_grid
-from tests.unit.report.samples import ablated, few, moved, record, report_html, score
+from tests.helpers.records import ablated, few, moved, record, report_html, score
 
 LAION = {"model": "ViT-B-16", "pretrained": "laion2b_s34b_b88k", "sha256": "cd" * 32}
 OPENAI = LAION | {"pretrained": "openai"}

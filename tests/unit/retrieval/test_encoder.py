@@ -23,8 +23,9 @@ from dear.retrieval.encoder import HeadEncoder, encoder_for
 from dear.retrieval.index import Index, open_index
 from dear.roles.table import HeadRole, RoleTable
 from dear.roles.variants import shuffle_roles, with_role
-from tests.unit.serving.small import picture, small_predictor
-from tests.views import eval_views
+from tests.helpers.bundles import small_predictor
+from tests.helpers.clips import eval_views
+from tests.helpers.server import picture
 
 MakeClip = Callable[..., Clip]
 CORE = {(2, 1): "shape", (4, 0): "color", (5, 2): "shape"}

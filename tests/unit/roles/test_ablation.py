@@ -18,8 +18,8 @@ from dear.roles.ablation import (
 from dear.roles.table import HeadRole, RoleTable
 from dear.roles.trust import doubts
 from dear.world.render import WorldScenes
-from tests.unit.training.world import Noise
-from tests.views import eval_views
+from tests.helpers.clips import eval_views
+from tests.helpers.data import Noise
 
 
 def test_accuracies_are_those_of_the_slow_reference(small_clip: Clip) -> None:

@@ -11,8 +11,8 @@ from dear.backbone.head_contributions import Convention, head_contributions
 from dear.errors import SettingsError
 from dear.roles.decompose import analyzed_layers, decompose, head_rank
 from tests.conftest import MakeClip
-from tests.unit.training.world import Noise
-from tests.views import eval_views
+from tests.helpers.clips import eval_views
+from tests.helpers.data import Noise
 
 
 def test_the_stream_is_what_all_images_at_once_give(small_clip: Clip, tmp_path: Path) -> None:

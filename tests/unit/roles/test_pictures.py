@@ -10,9 +10,9 @@ from dear.errors import SettingsError
 from dear.roles.decompose import decompose
 from dear.roles.pictures import HeadGallery, build_gallery, extremes
 from dear.roles.textspan import textspan
+from tests.helpers.clips import eval_views
+from tests.helpers.data import Noise
 from tests.unit.roles.samples import Array, published
-from tests.unit.training.world import Noise
-from tests.views import eval_views
 
 LABELS = [i % 4 for i in range(53)]
 

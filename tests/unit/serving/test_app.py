@@ -21,7 +21,8 @@ from dear.serving.limits import Limits
 from dear.serving.server import listen, server_of
 from dear.serving.service import Service
 from tests.conftest import small_clip_of
-from tests.unit.serving.small import picture, png, small_predictor
+from tests.helpers.bundles import small_predictor
+from tests.helpers.server import picture, png
 
 pytest.importorskip("fastapi", reason="the extra `app` is not installed")
 from fastapi.testclient import TestClient

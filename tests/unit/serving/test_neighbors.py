@@ -20,7 +20,8 @@ from dear.retrieval.index import open_index
 from dear.serving.limits import Limits
 from dear.serving.service import Service
 from tests.conftest import small_clip_of
-from tests.unit.serving.small import bomb, picture, png, small_predictor
+from tests.helpers.bundles import small_predictor
+from tests.helpers.server import bomb, picture, png
 
 pytest.importorskip("fastapi", reason="the extra `app` is not installed")
 from fastapi.testclient import TestClient

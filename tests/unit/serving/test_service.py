@@ -14,7 +14,7 @@ from torch import Tensor
 
 from dear.errors import DataError
 from dear.serving.limits import Limits
-from tests.unit.serving.small import bomb, picture, png
+from tests.helpers.server import bomb, picture, png
 
 pytest.importorskip("fastapi", reason="the extra `app` is not installed")
 from dear.data.images.decode import as_picture

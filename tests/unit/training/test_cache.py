@@ -13,7 +13,8 @@ from dear.methods.zero_shot.method import ZeroShot
 from dear.training.batches import Batches
 from dear.training.cache import Cache
 from dear.training.settings import TrainSettings
-from tests.unit.training.world import few, small_dear
+from tests.helpers.data import few
+from tests.helpers.methods import small_dear
 
 BYTES = 7 * 4
 

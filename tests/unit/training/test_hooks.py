@@ -18,8 +18,9 @@ from dear.training.cache import Cache
 from dear.training.loop import train
 from dear.training.seeding import generator
 from dear.training.settings import TrainSettings
-from tests.unit.training.world import CLASSES, few, stop_after
-from tests.views import train_views
+from tests.helpers.clips import train_views
+from tests.helpers.data import CLASSES, few
+from tests.helpers.methods import stop_after
 
 SETTINGS = TrainSettings(epochs=2, batch=3, lr=1e-2)
 

@@ -11,8 +11,8 @@ from dear.methods.registry import build_method
 from dear.training.loop import train
 from dear.training.seeding import generator
 from dear.training.settings import TrainSettings, resolve_training
-from tests.unit.training.world import CLASSES, few
-from tests.views import train_views
+from tests.helpers.clips import train_views
+from tests.helpers.data import CLASSES, few
 
 
 def coop(clip: Clip) -> Method:

@@ -11,7 +11,8 @@ from dear.errors import SettingsError
 from dear.methods.dear.method import Dear
 from dear.training.loop import train
 from dear.training.settings import TrainSettings, resolve_training
-from tests.unit.training.world import few, small_dear
+from tests.helpers.data import few
+from tests.helpers.methods import small_dear
 from tools.pretraining import PretrainSettings
 
 # 7 images of 3 classes in batches of 3: 3 steps an epoch, and 3 x 7 / 3 = 7 steps in all.

@@ -17,7 +17,7 @@ from dear.backbone.loading.transformers_format import read_preprocess
 from dear.backbone.preprocess import Preprocess
 from dear.data.images.decode import as_image
 from dear.data.images.transforms import DRAWS, crop_box, eval_view, view_numbers
-from tests.views import train_views
+from tests.helpers.clips import train_views
 
 BICUBIC = functional.InterpolationMode.BICUBIC
 SIZES = [(48, 48), (40, 61), (97, 31), (7, 53), (53, 7), (1, 1), (2, 3)]

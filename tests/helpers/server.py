@@ -1,4 +1,4 @@
-"""A small DeAR as a bundle, with parameters moved away from where they start, and pictures as files."""
+"""Pictures as they are sent to a server."""
 
 import io
 import struct
@@ -6,25 +6,6 @@ import zlib
 
 import torch
 from PIL import Image
-
-from dear.adapters.bundle import Bundle
-from dear.adapters.predictor import Predictor
-from dear.backbone.clip import Clip
-from tests.unit.training.world import CLASSES, small_dear
-
-
-def small_predictor(clip: Clip) -> Predictor:
-    method = small_dear(clip)
-    generator = torch.Generator().manual_seed(3)
-    with torch.no_grad():
-        for parameter in method.trainable:
-            parameter += 0.1 * torch.randn(parameter.shape, generator=generator)
-    bundle = Bundle(
-        method="dear", settings=method.settings, model="small", pretrained=None, weights=clip.identity,
-        roles=method.roles, classes=tuple(CLASSES), templates=("a photo of a {}",),
-        tensors={name: one.detach().clone() for name, one in method.stored_tensors().items()},
-    )  # fmt: skip
-    return Predictor(bundle, clip=clip)
 
 
 def picture(seed: int = 0, width: int = 31, height: int = 29) -> Image.Image:
