@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from dear.adapters.bundle import Bundle
-from dear.backbone.clip import Clip, tensors_hash
+from dear.backbone.clip import Clip, Identity, tensors_hash
 from dear.backbone.names import LITE, RANDOM, TINY, is_architecture
 from dear.errors import BundleError, DearError
 from dear.evaluation.records import WEIGHTS, read_record
@@ -77,24 +77,26 @@ def bundle_of_run(path: Path) -> Bundle:
     try:
         config = _config(record, adapter, path)
     except (DearError, KeyError, TypeError) as error:
-        raise BundleError(f"{path} does not describe an adapted model: {error}") from error
+        reason = f"it lacks {error}" if isinstance(error, KeyError) else error
+        raise BundleError(f"{path} does not describe an adapted model: {reason}") from error
     bundle = Bundle.from_config(config, tensors, path)
     return replace(bundle, source=str(path))
 
 
 def _config(record: Mapping[str, Any], adapter: Mapping[str, Any], path: Path) -> dict[str, Any]:
     """The configuration that the bundle of a run has."""
-    method, weights, roles = known_method(record["method"]), record["weights"], record.get("roles")
+    method, roles = known_method(record["method"]), record.get("roles")
+    weights = typed(record["weights"], Identity, path, "weights")
     settings = typed(record["settings"]["method"], METHODS[method].settings, path, "settings.method")
-    model, pretrained = weights["model"], weights["pretrained"]
-    brings_weights = model in (TINY, LITE) or not is_architecture(model)
+    brings_weights = weights.model in (TINY, LITE) or not is_architecture(weights.model)
+    has_label = not brings_weights or weights.pretrained.startswith(RANDOM)
     return {
         "method": method,
         "settings": asdict(settings.without_files()),
         "backbone": {
-            "model": model,
-            "pretrained": None if brings_weights and not pretrained.startswith(RANDOM) else pretrained,
-            "weights": weights,
+            "model": weights.model,
+            "pretrained": weights.pretrained if has_label else None,
+            "weights": record["weights"],
         },
         "classes": adapter["classes"],
         "templates": adapter["templates"],

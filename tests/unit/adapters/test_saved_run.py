@@ -1,5 +1,6 @@
 """Runs whose trained parameters are saved: what is loaded gives the recorded scores."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +133,33 @@ def test_other_weights_are_refused(small_clip: Clip, tmp_path: Path) -> None:
     path.with_suffix(".safetensors").write_bytes(b"\0")
     with pytest.raises(BundleError, match="not a complete safetensors file"):
         load_run(path, clip=small_clip)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"weights": {"sha256": "0"}},
+        {"weights": {"model": 3, "pretrained": None, "sha256": "0"}},
+        {"settings": {"method": {"tokens": "many"}, "train": {}}},
+        {"settings": {}},
+        {"fewshot": {"indices": 7}},
+        {"train": {"epochs": [1]}},
+        {"roles": {"source": "mine"}},
+        {"adapter": {"classes": []}},
+        {"adapter": {"templates": ["no place for a name"]}},
+    ],
+)
+def test_a_record_that_describes_no_method_is_refused(
+    change: dict[str, Any], small_clip: Clip, tmp_path: Path
+) -> None:
+    path = save(small_clip, tmp_path, "coop")
+    record = read_record(path)
+    if "adapter" in change:
+        change = {"adapter": record["adapter"] | change["adapter"]}
+    path.write_text(json.dumps(record | change))
+    with pytest.raises(BundleError) as refusal:
+        load_run(path, clip=small_clip)
+    assert str(path) in str(refusal.value)
 
 
 def test_weights_need_a_folder(small_clip: Clip) -> None:
