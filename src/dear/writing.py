@@ -91,7 +91,8 @@ def output_file(path: Path, what: str = "", advice: str = "with --out") -> Itera
 @contextmanager
 def locked(path: Path, cache: Path, seconds: float = 0) -> Iterator[None]:
     """Context in which no other process of this machine, with the same cache folder, has ``path``. Raises
-    OutputError if another one keeps it for these seconds.
+    OutputError if another one keeps it for these seconds. Without a cache folder that can be written nothing
+    is locked.
     """
     from filelock import FileLock, Timeout
 
@@ -104,10 +105,9 @@ def locked(path: Path, cache: Path, seconds: float = 0) -> Iterator[None]:
         raise OutputError(
             f"another process is writing {path}: wait until it is done, or choose another place with --out."
         ) from error
-    except OSError as error:
-        raise OutputError(
-            f"cannot lock {lock.lock_file}: {error}. Set DEAR_CACHE to another folder."
-        ) from error
+    except OSError:
+        yield
+        return
     try:
         yield
     finally:

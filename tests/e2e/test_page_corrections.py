@@ -65,6 +65,10 @@ def test_the_page_corrects_what_it_shows(
         asked = urllib.request.Request(f"{address}api/labels?label=none", png(picture(3)), method="POST")
         with pytest.raises(urllib.error.HTTPError, match="401"):
             urllib.request.urlopen(asked)
+        headers = {"Authorization": "Bearer secret"}
+        asked = urllib.request.Request(f"{address}api/labels?label=none", b"no image", headers)
+        with pytest.raises(urllib.error.HTTPError, match="415"):
+            urllib.request.urlopen(asked)
     [stranger_label] = [one.best.name for one in service.predictor.predict([picture(99)], top=1)]
     assert {row.path: (row.label, row.content) for row in read_corrections(folder / "corrections.csv")} == {
         "3.png": ("remove", file_hash(folder / "3.png")),

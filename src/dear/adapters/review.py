@@ -314,7 +314,8 @@ def apply_labels(
     listing = name_listings([read_source(str(data), settings)], settings)
     answers, unanswered = read_answers(reviewed, table.parent)
     files = {os.path.abspath(listing.folder / path): path for path in listing.paths}
-    corrections, lines, elsewhere = dict[bytes, Correction](), dict[bytes, str](), list[str]()
+    are_numbers = bool(listing.keys) and all(map(WHOLE.fullmatch, listing.keys))
+    corrections, lines, elsewhere = list[Correction](), dict[bytes, tuple[str, str]](), list[str]()
     for where, file, label in answers:
         place = Path(os.path.abspath(file))
         is_here = str(place) in files or place.is_relative_to(table.parent.absolute())
@@ -322,29 +323,24 @@ def apply_labels(
             elsewhere.append(str(file))
             continue
         key = key_of(label, listing.keys, listing.classnames)
-        if (
-            listing.keys
-            and all(map(WHOLE.fullmatch, listing.keys))
-            and not WHOLE.fullmatch(key)
-            and key != REMOVE
-        ):
+        if are_numbers and key != REMOVE and not WHOLE.fullmatch(key):
             raise DataError(
                 f"{where}: {label!r:.80} is a name, but the classes of {data} are numbers: give the "
                 "--dataset.classnames of the classifier that the table is from."
             )
         content = file_hash(file)
-        if (other := corrections.get(content)) and other.label != key:
+        line, other = lines.setdefault(content, (where, key)) if key != REMOVE else (where, key)
+        if other != key:  # one of two copies may be left out
             raise DataError(
-                f"{where} has the same picture as {lines[content]}, but {label!r:.80} in place of "
-                f"{other.label!r:.80}: give both one label."
+                f"{where} has the same picture as {line}, but {label!r:.80} in place of {other!r:.80}: give "
+                "both one label."
             )
-        path = files.get(str(place), csv_path(str(place), table))
-        corrections[content], lines[content] = Correction(path, key, content), where
+        corrections.append(Correction(files.get(str(place), csv_path(str(place), table)), key, content))
     if not corrections:
         why = f"none of {len(answers)} images lies in {data}: {list_names(elsewhere, 3)}"
         hint = f"correct labels, or write yes in the column {CHECKED}"
         raise DataError(f"{reviewed}: {why if answers else f'nobody answered its rows: {hint}'}.")
-    merge_corrections(table, [*corrections.values()], settings)
+    merge_corrections(table, corrections, settings)
     notes = [note for note in read_source(str(data), settings).notes if note.startswith(CORRECTIONS)]
     return AppliedLabels(table, len(corrections), unanswered, tuple(elsewhere), tuple(notes))
 

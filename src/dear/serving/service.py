@@ -193,7 +193,7 @@ class Service:
 
     async def correct(self, image: bytes, label: str, name: str) -> dict[str, Any]:
         """Put what an image shows into the corrections beside the data, and say whether it is there; if not,
-        the row has the ``name``. Raises Refused: 404 without data, 400 for an empty label.
+        the row has the ``name``. Raises Refused: as `decode`, 404 without data, 400 for an empty label.
         """
         table = None if self.data is None else corrections_file(self.data)
         if table is None:
@@ -202,6 +202,7 @@ class Service:
         at_most("class_name", len(name), "the request")
         if not plain_name(label):
             raise Refused(400, "parameter", "label is empty: give a class, or none.")
+        await self.decode(image)
         bundle = self.predictor.bundle
         key = key_of(label, bundle.keys or bundle.classes, bundle.classes)
         return await run_in(self._corrections, self._correct, table, image, key, name)
