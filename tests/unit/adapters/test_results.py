@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from dear.adapters.facts import NameCost
 from dear.adapters.results import (
     ClassScore,
     Prediction,
@@ -17,7 +18,6 @@ from dear.adapters.results import (
     write_predictions,
     write_suggestions,
 )
-from dear.adapters.facts import NameCost
 from dear.adapters.wording import describe_names, verdict
 from dear.data.sources.table import read_answers
 from dear.errors import DataError, OutputError
