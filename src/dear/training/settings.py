@@ -108,8 +108,8 @@ class TrainSettings:
             warmup = f", {warmup_steps} of them at the warm-up rate of {self.warmup_lr:g}"
             remedy = ", or --train.warmup-epochs 0"
         return (
-            f"a training of {plural(total_steps, 'step')}{warmup}: it may hardly change the method. Give more "
-            f"--train.epochs{remedy}."
+            f"a training of {plural(total_steps, 'step')}{warmup}: it may hardly change the method. Give "
+            f"more --train.epochs{remedy}."
         )
 
     def lr_at(self, epoch: float, epochs: float | None = None) -> float:
