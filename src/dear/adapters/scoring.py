@@ -136,10 +136,13 @@ def predict_images(
 
 
 def find_twins_of_training(dataset: Dataset, images: Images) -> Bool[Tensor, "item"]:
-    """Which images are near-duplicates of training images of a data set, or in a group with them."""
-    trained = {*group_names(dataset.train)} if len(dataset.train) else set[str]()
-    names = group_names(images) if trained else [""] * len(images)
-    return torch.tensor([name in trained for name in names], dtype=torch.bool)
+    """Which images are near-duplicates of training images of a data set, or in a group with them. None are
+    in the Attribute World, which draws each image anew.
+    """
+    if not all(len(part) and image_hashes(part, [0]) for part in (dataset.train, images)):
+        return torch.zeros(len(images), dtype=torch.bool)
+    trained = {*group_names(dataset.train)}
+    return torch.tensor([name in trained for name in group_names(images)], dtype=torch.bool)
 
 
 def measure_others(predictor: Predictor, folder: Path | str) -> float:

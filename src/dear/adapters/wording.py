@@ -62,10 +62,13 @@ def describe_accuracy(scores: BundleScores) -> list[str]:
     if scores.twins:
         others, right = images - scores.twins, right - scores.twins_right
         low, high = share_interval(right, others) if others else (0.0, 1.0)
-        apart = f"{right} of the {others} others ({level}: {low:.1%} to {high:.1%})"
-        known = f"{scores.twins} of these images are near-duplicates of training images, or of their group"
-        lines.insert(0, f"The split leaks: {known}; {scores.twins_right} of them are right, {apart}.")
-    if low <= chance:
+        apart = f"{scores.twins_right} of them are right, {right} of the {others} others"
+        apart += f" ({level}: {low:.1%} to {high:.1%})"
+        if not others:
+            apart = "so that nothing is known about new images"
+        twins = f"{scores.twins if others else 'all'} of these images are near-duplicates of training images"
+        lines.insert(0, f"The split leaks: {twins}, or of their group; {apart}.")
+    if low <= chance and scores.twins < images:
         lines.insert(0, "Not clearly better than chance.")
     return lines
 

@@ -3,8 +3,10 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import Tensor
 
 from dear.adapters.bundle import Bundle
@@ -15,10 +17,15 @@ from dear.adapters.scoring import (
     best_temperature,
     calibrate_by_left_out,
     evaluate_bundle,
+    find_twins_of_training,
     matched_classes,
 )
+from dear.adapters.wording import describe_accuracy
 from dear.data.dataset import assemble
+from dear.data.loading import load_dataset
+from dear.data.settings import DataSettings
 from dear.errors import DataError
+from tests.helpers.bundles import bundle_scores
 from tests.helpers.data import Noise, noise_dataset
 
 KEYS = ("n1", "n2", "n3", "n4")
@@ -106,3 +113,30 @@ def test_wrong_labels_leave_the_temperature_as_it_is() -> None:
 def calibrated(bundle: Bundle, logits: Tensor, labels: Tensor) -> Bundle:
     judged = torch.arange(len(labels))
     return calibrate_by_left_out(bundle, LeftOutScores("dear+", judged, logits, labels))
+
+
+def test_twins_of_training_images_are_those_saved_again(tmp_path: Path) -> None:
+    generator = np.random.default_rng(1)
+    for part, count in (("train", 5), ("test", 4)):
+        for number in range(count):
+            file = tmp_path / "photos" / part / ("cat", "dog")[number % 2] / f"{number}.png"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            pixels = generator.integers(0, 256, (8, 8, 3), dtype=np.uint8)
+            Image.fromarray(pixels).resize((64, 64), Image.Resampling.NEAREST).save(file)
+    with Image.open(tmp_path / "photos" / "train" / "dog" / "3.png") as picture:
+        picture.save(tmp_path / "photos" / "test" / "dog" / "again.jpg", quality=90)
+    data = load_dataset(tmp_path / "photos", DataSettings(broken="skip", cache=tmp_path / "cache"))
+    twins = find_twins_of_training(data, data.test)
+    paths = [path for path, is_twin in zip(data.test.paths, twins, strict=True) if is_twin]
+    assert paths == ["test/dog/again.jpg"]
+
+
+def test_images_that_are_drawn_anew_are_no_twins() -> None:
+    data = noise_dataset()  # as those of the Attribute World, without files
+    assert not find_twins_of_training(data, data.test).any()
+
+
+def test_if_all_test_images_leak_nothing_is_said_of_others() -> None:
+    lines = describe_accuracy(bundle_scores(40, accuracy=0.9, twins=40, twins_right=36))
+    assert "nothing is known about new images" in lines[0]
+    assert not any("others" in line or "chance." in line for line in lines[:1])
