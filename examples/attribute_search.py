@@ -3,7 +3,7 @@
 Run it with your bundle and folder, or without arguments to try it on pictures of the Attribute World. It
 writes search.png:
 
-    python examples/attribute_search.py path/to/bundle path/to/images
+    python examples/attribute_search.py my-classifier photos/
 """
 
 import sys

@@ -3,7 +3,7 @@
 Run it with your folder (a real CLIP, ViT-B-16, is then fetched from the hub, once), or without arguments to
 try it with the tiny CLIP on pictures of the Attribute World:
 
-    python examples/own_folder.py path/to/images
+    python examples/own_folder.py photos/
 """
 
 import sys

@@ -1,6 +1,6 @@
 """Read the record of a run: one JSON object with everything its numbers depend on.
 
-python examples/read_a_record.py path/to/records
+python examples/read_a_record.py runs/
 """
 
 import json
