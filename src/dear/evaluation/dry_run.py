@@ -4,7 +4,7 @@ they take here. Nothing is created.
 
 import time
 import warnings
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 
 from dear.backbone.precision import mixed
-from dear.data.fewshot import ClassSubset, Subset, Unlabeled, draw_few
+from dear.data.fewshot import Subset, Unlabeled, draw_few
 from dear.data.loading import held_notes
 from dear.data.sources.benchmarks import named_benchmark, standard_name
 from dear.errors import DearError
@@ -129,25 +129,38 @@ def list_runs(
             facts.append({**run.run_facts(), "done": done, **_sum_work(work)})
         if timed:
             unit_times = dict[MethodSetup, list[list[UnitTimes]]]()
-            for at, (setup, resolved) in enumerate(to_time.items()):
-                progress("timing methods", at, len(to_time))
+            for at, (setup, resolved) in enumerate(to_time.items(), start=1):
                 try:
                     unit_times[setup] = time_units(session, resolved, clock)
                 except DearError as error:
                     errors.append(error)
-                progress("timing methods", at + 1, len(to_time))
-            encoded = set[Hashable]()
-            for run, work, fact in zip(runs, works, facts, strict=True):
-                known = unit_times.get(run.methods[0])
-                fact["seconds"] = None
-                if known is not None and work is not None and not fact["done"]:
-                    times, images = known[0][0], work[0].test_images
-                    if (run.data, times.trunk) in encoded and images * times.trunk_bytes <= CACHE_BYTES:
-                        work[0] = work[0]._replace(test_images=0, kept_images=images)
-                    encoded.add((run.data, times.trunk))
-                    fact["seconds"] = estimate(work, known)._asdict()
+                progress("timing methods", at, len(to_time))
+            left = [None if fact["done"] else work for fact, work in zip(facts, works, strict=True)]
+            for fact, seconds in zip(facts, _estimates(runs, left, unit_times), strict=True):
+                fact["seconds"] = None if seconds is None else seconds._asdict()
         listed += facts
     return listed, list(dict.fromkeys(map(str, errors)))
+
+
+def _estimates(
+    runs: Sequence[Experiment],
+    works: Sequence[list[Work] | None],
+    unit_times: Mapping[MethodSetup, list[list[UnitTimes]]],
+) -> Iterator[Seconds | None]:
+    """The time of each run whose work is known: test images are in memory if an earlier run has left them
+    there and they fit.
+    """
+    encoded = set[Hashable]()
+    for run, work in zip(runs, works, strict=True):
+        known = unit_times.get(run.methods[0])
+        if known is None or work is None:
+            yield None
+            continue
+        times, images, teachers = known[0][0], work[0].test_images, work[1:]
+        if (run.data, times.trunk) in encoded and images * times.trunk_bytes <= CACHE_BYTES:
+            work = [work[0]._replace(test_images=0, kept_images=images), *teachers]
+        encoded.add((run.data, times.trunk))
+        yield estimate(work, known)
 
 
 def _sum_work(works: Sequence[Work] | None) -> dict[str, int | None]:
@@ -247,7 +260,7 @@ def _time_run(session: Session, run: ResolvedRun, clock: Clock) -> tuple[Method,
     steps = [later - earlier for earlier, later in pairwise(ends)]
     if declared.trains and method.takes_steps and not steps:
         steps = [ends[0] - before]
-    test, batch, cache = ClassSubset(dataset.test, classes), method.clip.image.images_at_once, Cache()
+    test, batch, cache = dataset.test, method.clip.image.images_at_once, Cache()
     parts = torch.arange(min(len(test), (TIMED_BATCHES + 1) * batch)).split(batch)
 
     def test_times() -> tuple[float, ...]:

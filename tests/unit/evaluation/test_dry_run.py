@@ -64,8 +64,8 @@ def test_time_is_the_sum_of_counts_times_measured_units(tmp_path: Path) -> None:
     planned, missing = list_runs([sweep], Machines("cpu"), timed=True, clock=lambda: float(next(seconds)))
     assert missing == []
     # Two of the four classes are trained on, with an image of each: their names take a second. Names are set
-    # of base and of novel classes, and of all at once: 8. Each half has four test images: one batch.
-    names, tests = 8 * 1 / 2, 8 * 1 / 4
+    # of base and of novel classes, and of all at once: 8. The eight test images are one batch.
+    names, tests = 8 * 1 / 2, 8 * 1 / 8
     before_the_steps, steps = 1, 3 * 2
     assert [(run["method"], run["seconds"]["usual"]) for run in planned] == [
         ("zero-shot", names + tests), ("dear", names + tests + before_the_steps + steps),
