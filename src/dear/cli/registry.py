@@ -116,8 +116,8 @@ def build_app() -> App:
         name=__name__.partition(".")[0],
         help="Make an image classifier from CLIP and a few labeled images, and compare methods that do so.",
         help_epilogue=(
-            "`dear COMMAND --help` shows a command's options; with --method NAME (or --methods) also those of the"
-            " method. Lists have commas: --seeds 1,2,3."
+            "`dear COMMAND --help` shows a command's options; with --method NAME (or --methods) also those of"
+            " the method. Lists have commas: --seeds 1,2,3."
         ),
         version=__version__,
         help_format="plaintext",
