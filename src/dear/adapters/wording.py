@@ -18,6 +18,8 @@ SELDOM = 0.75
 """Share of left-out images that classes by name alone find, below which it is said that they may find half or
 fewer: beside half of the classes they find more than beside all (docs/use.md, "Other classes").
 """
+FEWEST_FOR_NAMES = 7
+"""Classes with images from which a name was measured to take what it promises (docs/use.md)."""
 
 
 def list_metrics(scores: BundleScores, decimals: int) -> dict[str, str]:
@@ -163,6 +165,8 @@ def describe_names(cost: NameCost | None, classes: Sequence[str], known: Sequenc
     outcome = f"it finds {cost.found:.1%} of its images and takes {cost.taken:.1%} of the others'"
     tried = "Tried on left-out training images, each class by its name beside half of the others"
     warning = " In use it may find half or fewer: give it images." if cost.found < SELDOM else ""
+    if len(classes) - len(names) < FEWEST_FOR_NAMES:
+        warning += " With so few classes a new name may take several percent."
     return [f"{line}. {tried}: {outcome}.{warning}"]
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from dear.adapters.facts import NameCost
 from dear.adapters.results import (
     ClassScore,
     Prediction,
@@ -17,7 +18,7 @@ from dear.adapters.results import (
     write_predictions,
     write_suggestions,
 )
-from dear.adapters.wording import verdict
+from dear.adapters.wording import describe_names, verdict
 from dear.data.sources.table import read_answers
 from dear.errors import DataError, OutputError
 from tests.conftest import MakeClip
@@ -165,3 +166,12 @@ def test_a_bundle_shows_what_was_measured_in_a_line(make_small_clip: MakeClip) -
     untested = replace(bundle, scores=None)
     assert repr(untested).endswith(f"{len(CLASSES)} classes. Not measured.>")
     assert "Not tested" in untested.verdict
+
+
+def test_few_classes_say_little_of_a_new_name() -> None:
+    cost = NameCost(threshold=0.1, taken=0.001, found=0.9, images=50)
+    lines = [
+        describe_names(cost, [*map(str, range(classes)), "lorry"], [*map(str, range(classes))])
+        for classes in (6, 7)
+    ]
+    assert ["may take several percent" in line for [line] in lines] == [True, False]
