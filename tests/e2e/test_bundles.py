@@ -111,6 +111,10 @@ def test_predict_for_people(
     assert "[b]/0.png" in first
     assert max(map(len, rest)) <= 80
     assert any("class +" in line or "class -" in line for line in rest)  # evidence has signs
+    told = json.loads(run(["predict", str(bundle), "[b]", "--json"])[0])
+    assert {*told["features"]} == {*told["predictions"][0]["top"][0]["evidence"]}
+    printed = " ".join(" ".join(rest).split())
+    assert all(f"{name}: {words}" in printed for name, words in told["features"].items())
     assert not any("\\[" in line for line in (first, *rest))
 
 

@@ -85,7 +85,7 @@ PYTHON = [
 
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with everything that the pages name: pictures of four classes, a bundle, a picture."""
+    """A folder with everything that the pages name: pictures of four classes, two bundles, a picture."""
     place, task = tmp_path_factory.mktemp("inputs"), load_task("street-signs")
     rows = ["path,label"]
     for label, name in enumerate(task.classnames[:4]):
@@ -95,9 +95,9 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
             file = place / "photos" / name / f"{number}.png"
             Image.fromarray(picture.permute(1, 2, 0).numpy()).save(file)
             rows.append(f"{file.relative_to(place)},{name}")
-    for folder in ("path/to/images", "path/to/folder", "more-photos", "folder"):
+    for folder in ("more-photos", "folder"):
         shutil.copytree(place / "photos", place / folder)
-    for name in ("photo.jpg", "a.jpg", "cup.jpg"):
+    for name in ("photo.jpg", "cup.jpg"):
         Image.open(file).save(place / name, quality=95)
     (place / "list.csv").write_text("\n".join(rows))
     shutil.make_archive(str(place / "photos"), "zip", place / "photos")
@@ -106,6 +106,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DEAR_CACHE", str(place / "cache"))
         dear.fit(place / "photos", place / "my-classifier", model="tiny", train=options)
+    shutil.copytree(place / "my-classifier", place / "better")
     return place
 
 

@@ -42,6 +42,7 @@ from dear.data.images.photos import HASH_BYTES
 from dear.data.settings import checked_templates
 from dear.data.sources.listing import require_distinct
 from dear.errors import BundleError, DataError, DearError, first_line, list_names, plural, printable
+from dear.evaluation.records import is_record_name
 from dear.methods.base import Method
 from dear.methods.declaration import MethodSettings
 from dear.methods.registry import METHODS, build_method, known_method
@@ -253,10 +254,15 @@ class Bundle:
         token: str | bool | None = None,
         cache_dir: Path | str | None = None,
     ) -> Self:
-        """Read a bundle from a folder or, given OWNER/NAME, from the hub. No code in it is executed. Raises
-        BundleError for a bundle that is missing, damaged or of another schema.
+        """Read a bundle from a folder, from the hub, given OWNER/NAME, or that of a run, given its record. No
+        code in it is executed. Raises BundleError for one that is missing, damaged or of another schema.
         """
         folder = expanded(folder_or_hub_id)
+        if is_record_name(folder.name):
+            from dear.adapters.saved_run import bundle_of_run  # which needs this module
+
+            of_run: Any = bundle_of_run(folder)
+            return of_run  # type: ignore[no-any-return]
         if not folder.exists() and is_hub_id(str(folder_or_hub_id)):
             folder = download_bundle(str(folder_or_hub_id), revision, token=token, cache_dir=cache_dir)
         config, path = read_config(folder), folder / ADAPTER

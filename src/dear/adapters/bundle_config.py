@@ -16,6 +16,7 @@ from dear.backbone.loading import hub
 from dear.backbone.names import CARD as CARD_OF_TINY
 from dear.backbone.names import TINY, may_be_folder
 from dear.errors import BundleError, DearError, OutputError, first_line, printable
+from dear.evaluation.records import is_record_name, read_record
 from dear.limits import LimitError
 from dear.reading.files import ReadingError, expanded
 from dear.reading.plain import read_json
@@ -35,11 +36,13 @@ MARKS = {code: f"\\u{code:04x}" for code in (0x061C, 0x200E, 0x200F, 0xFEFF)}
 
 
 def check_bundle(folder_or_hub_id: Path | str) -> None:
-    """Raise the BundleError of `Bundle.from_pretrained` for a folder that is missing or holds no bundle of
-    this schema. Nothing is downloaded.
+    """Raise the error of `Bundle.from_pretrained` for a folder that is missing or holds no bundle of this
+    schema, and for a damaged record. Nothing is downloaded.
     """
     folder = expanded(folder_or_hub_id)
-    if folder.exists() or not is_hub_id(str(folder_or_hub_id)):
+    if is_record_name(folder.name):
+        read_record(folder)
+    elif folder.exists() or not is_hub_id(str(folder_or_hub_id)):
         read_config(folder)
 
 

@@ -234,7 +234,7 @@ def train_adapter(session: Session, run: ResolvedRun, out: Path | None, report: 
     """
     checkpoint = out and run.file(out / UNFINISHED, ".pt")
     if checkpoint and checkpoint.parent.is_dir():
-        names = [path.name for path in checkpoint.parent.iterdir()]
+        names = [path.name for path in checkpoint.parent.iterdir() if path.name != FEATURES]
         if names and not any(name.startswith(checkpoint.stem) for name in names):
             warn(f"{out}: an unfinished fit with other options is replaced")
     on_step = _report_steps(report, teacher=run.teacher is not None)

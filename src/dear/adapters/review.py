@@ -35,7 +35,6 @@ from dear.data.sources.corrections import (
     corrections_file,
     key_of,
     merge_corrections,
-    read_corrections,
 )
 from dear.data.sources.listing import WHOLE
 from dear.data.sources.table import CHECKED, PREDICTED, read_answers
@@ -349,15 +348,8 @@ def require_applied(reviewed: Path, data: Any) -> None:
     """Raise OutputError for a table whose answers would be lost: they are not in the corrections of the data,
     or the table was changed since.
     """
-    if not (answers := read_answers(reviewed)[0] if reviewed.is_file() else []):
-        return
-    tables = {corrections_file(source) for source in (data if isinstance(data, list | tuple) else [data])}
-    known = {
-        row.content
-        for table in tables
-        if table and table.is_file() and table.stat().st_mtime_ns >= reviewed.stat().st_mtime_ns
-        for row in read_corrections(table)
-    }
+    answers = read_answers(reviewed)[0] if reviewed.is_file() else []
+    known = answered_contents(data, reviewed.stat().st_mtime_ns) if answers else set()
     if any(not answer.file.is_file() or file_hash(answer.file) not in known for answer in answers):
         raise OutputError(
             f"{reviewed} has labels that were corrected or checked: put them beside the data with "

@@ -36,7 +36,7 @@ def command(
     select: Select = "last",
     **settings: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Adapt a backbone to all classes of your images, and write the adapter as a folder: a bundle.
+    """Fit a classifier to your images: adapt a backbone to all their classes, and write a folder, the bundle.
 
     The bundle holds the trained parameters, not the backbone. `dear predict` and `dear eval` use it. An
     interrupted fit continues when the same command is given again.

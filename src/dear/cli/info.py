@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from dear import __version__
 from dear.adapters.wording import list_facts
 from dear.cli.output import PrintableConsole, table
+from dear.evaluation.protocols import PROTOCOLS
 from dear.evaluation.records import is_record_name, read_record
 from dear.reading.files import expanded
 
@@ -23,21 +24,14 @@ def command(bundle: str | None = None) -> dict[str, Any]:
     Args:
         bundle: Folder of the bundle, or OWNER/NAME on the hub; or the record of a run (.json).
     """
-    if bundle is not None and is_record_name(bundle):
-        from dear.adapters.saved_run import bundle_of_run
-        from dear.evaluation.protocols import PROTOCOLS
-
-        facts, record = _of_bundle(bundle_of_run(expanded(bundle))), read_record(expanded(bundle))
-        parts = PROTOCOLS[record["protocol"]].scored
-        accuracies = {part: f"{100 * record['results'][part]['accuracy']:.1f}%" for part in parts}
-        return facts | {"verdict": [], "protocol": record["protocol"], "accuracy": accuracies}
     if bundle is not None:
         from dear.adapters.bundle_config import check_bundle
 
         check_bundle(bundle)
         from dear.adapters.bundle import Bundle
 
-        return _of_bundle(Bundle.from_pretrained(bundle))
+        facts = _of_bundle(Bundle.from_pretrained(bundle))
+        return facts | _measured(read_record(expanded(bundle))) if is_record_name(bundle) else facts
     import torch
 
     gpus = [f"cuda:{i} ({torch.cuda.get_device_name(i)})" for i in range(torch.cuda.device_count())]
@@ -49,6 +43,13 @@ def command(bundle: str | None = None) -> dict[str, Any]:
         "devices": ["cpu", *gpus, *(["mps"] if torch.backends.mps.is_available() else [])],
         "threads": torch.get_num_threads(),
     }
+
+
+def _measured(record: dict[str, Any]) -> dict[str, Any]:
+    """What a run was tested by, in place of the verdict of a bundle."""
+    parts = PROTOCOLS[record["protocol"]].scored
+    accuracies = {part: f"{100 * record['results'][part]['accuracy']:.1f}%" for part in parts}
+    return {"verdict": [], "protocol": record["protocol"], "accuracy": accuracies}
 
 
 def _of_bundle(bundle: "Bundle") -> dict[str, Any]:

@@ -44,9 +44,9 @@ WIDTH = 100
 
 GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "use: adapt a CLIP to your images and use the result": {
-        "fit": ("fit:command", "Adapt a backbone to your images and keep the adapter."),
-        "eval": ("eval:command", "Measure an adapter on a data set."),
-        "compare": ("eval:command_compare", "Compare two adapters on the same images."),
+        "fit": ("fit:command", "Fit a classifier to your images."),
+        "eval": ("eval:command", "Measure a classifier on a data set."),
+        "compare": ("eval:command_compare", "Compare two classifiers on the same images."),
         "review": ("labels:command_review", "Find labels that look wrong."),
         "predict": ("predict:command", "Classify images, with evidence."),
         "labels apply": (
@@ -54,13 +54,13 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
             "Put corrected labels beside the data, where all commands read them.",
         ),
         "suggest": ("labels:command_suggest", "Suggest which images to label next."),
-        "export": ("export:command", "Export an adapted model to ONNX or torch.export."),
-        "serve": ("serve:command", "Serve a bundle: a web page and an HTTP API."),
+        "export": ("export:command", "Export a classifier to ONNX or torch.export."),
+        "serve": ("serve:command", "Serve a classifier: a web page and an HTTP API."),
         "index build": ("index:command_build", "Index a folder of images by class and attributes."),
         "index export": ("index:command_export", "Write an index as a Parquet file."),
         "index query": ("index:command_query", "Search an index by image or by text."),
     },
-    "compare: run methods against each other": {
+    "research: run methods and report on them": {
         "methods": ("methods:command", "List the methods: paper, needs, protocols, settings."),
         **{
             f"run {name}": (f"run:{name.replace('-', '_')}", protocol.summary)
@@ -87,7 +87,7 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "tasks": ("world:command_tasks", "List the tasks of the Attribute World."),
     },
     "this machine": {
-        "info": ("info:command", "Show versions and devices, or how a bundle was made."),
+        "info": ("info:command", "Show versions and devices, or how a classifier was made."),
     },
 }
 """The commands by the headings of the overview: where each is and what it does."""
@@ -114,8 +114,11 @@ def build_app() -> App:
     """The application, which loads the module of a command once its name is on the command line."""
     app = App(
         name=__name__.partition(".")[0],
-        help="DeAR: adapting a CLIP model by the roles of its attention heads.",
-        help_epilogue="`dear COMMAND --help` shows a command's options. Lists have commas: --seeds 1,2,3.",
+        help="Make an image classifier from CLIP and a few labeled images, and compare methods that do so.",
+        help_epilogue=(
+            "`dear COMMAND --help` shows a command's options; with --method NAME (or --methods) also those of"
+            " the method. Lists have commas: --seeds 1,2,3."
+        ),
         version=__version__,
         help_format="plaintext",
         help_formatter=HelpFormatter(),
@@ -130,8 +133,9 @@ def build_app() -> App:
         for place, (name, (path, summary)) in enumerate(commands.items()):
             parent, _, last = name.rpartition(" ")
             if parent and parent not in app:
-                names = (name.split()[1] for name in commands if name.startswith(f"{parent} "))
-                app.command(App(name=parent, help=", ".join(names), group=group, sort_key=place))
+                names = [name.split()[1] for name in commands if name.startswith(f"{parent} ")]
+                text = ", ".join(names) if len(names) > 1 else f"{last}: {summary}"
+                app.command(App(name=parent, help=text, group=group, sort_key=place))
             (app[parent] if parent else app).command(
                 f"dear.cli.{path}", name=last, help=summary, group=None if parent else group, sort_key=place
             )

@@ -42,5 +42,5 @@ def describe_issues(
     line += f" to {judge}" if judge else ""
     if twice := len(issues) - wrong:
         line += f", {plural(twice, 'picture')} {'is' if twice == 1 else 'are'} there twice"
-    line += " (`dear review DATA`, with the same --model, looks at all)" if of_fit else ""
+    line += " (`dear review DATA --out review`, with the same --model, looks at all images)" if of_fit else ""
     return [printable(line[:1].upper() + line[1:] + (f": {page}" if issues and page else "."))]

@@ -42,8 +42,9 @@ class RunOptions:
         data: Data sets: tasks of the Attribute World ("world" for its twelve, "world-large" for those with
             many classes) or benchmarks by name, folders of images, CSV or JSONL files, zips. By default those
             of the protocol.
-        model: Backbone: an open_clip architecture, or tiny. If not given, ViT-B-16 with laion2b_s34b_b88k,
-            which is fetched from the hub once (about 600 MB); for tasks of the Attribute World alone, tiny.
+        model: Backbone: an open_clip architecture, lite or tiny. If not given, ViT-B-16 with
+            laion2b_s34b_b88k, which is fetched from the hub once (about 600 MB); for tasks of the Attribute
+            World alone, tiny.
         pretrained: Weights: an open_clip tag, a local file, or random:SEED.
         roles: Role table of these weights: a file (JSON), or discovered, ground-truth, published or textspan.
             By default the package's table, if it has one.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from dear.backbone.names import Precision
-from dear.errors import SettingsError
+from dear.errors import SettingsError, plural
 from dear.reading.overrides import check_overrides
 from dear.reading.typed import shown
 
@@ -108,8 +108,8 @@ class TrainSettings:
             warmup = f", {warmup_steps} of them at the warm-up rate of {self.warmup_lr:g}"
             remedy = ", or --train.warmup-epochs 0"
         return (
-            f"a training of {total_steps} steps{warmup}: it may hardly change the method. Give more "
-            f"--train.epochs{remedy}."
+            f"a training of {plural(total_steps, 'step')}{warmup}: it may hardly change the method. Give "
+            f"more --train.epochs{remedy}."
         )
 
     def lr_at(self, epoch: float, epochs: float | None = None) -> float:

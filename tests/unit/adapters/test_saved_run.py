@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from dear.adapters.bundle_config import check_bundle
 from dear.adapters.predictor import Predictor
 from dear.adapters.saved_run import bundle_of_run, load_run
 from dear.backbone.clip import Clip
@@ -89,6 +90,9 @@ def test_a_loaded_run_trains_on_and_becomes_a_bundle(small_clip: Clip, tmp_path:
     folder = loaded.bundle.save_pretrained(tmp_path / "bundle")
     predicted = Predictor(folder, clip=small_clip).logits(views)
     torch.testing.assert_close(predicted, loaded.method(views).detach(), rtol=1e-5, atol=1e-4)
+    (record,) = (tmp_path / "runs").glob("*.json")
+    check_bundle(record)
+    assert torch.equal(Predictor(record, clip=small_clip).logits(views), predicted)
     trunk = loaded.method.image_trunk(views)
     optimizer = torch.optim.SGD(loaded.method.trainable, lr=0.1)
     before = loaded.method.loss(trunk, labels)["loss"]

@@ -95,11 +95,13 @@ def read_corrections(table: Path) -> list[Correction]:
     return corrections
 
 
-def answered_contents(data: Any) -> set[bytes]:
-    """The hashes of the files of which somebody said what they show, in the corrections of some data sets."""
-    sources = data if isinstance(data, list | tuple) else [data]
-    tables = {table for source in sources if (table := corrections_file(source)) is not None}
-    return {correction.content for table in tables for correction in read_corrections(table)}
+def answered_contents(data: Any, since: int = 0) -> set[bytes]:
+    """The hashes of the files of which somebody said what they show, in the corrections of one data set or
+    of several; of tables written ``since`` a time, in nanoseconds.
+    """
+    tables = [corrections_file(source) for source in (data if isinstance(data, list | tuple) else [data])]
+    current = [table for table in tables if table and table.is_file() and table.stat().st_mtime_ns >= since]
+    return {correction.content for table in current for correction in read_corrections(table)}
 
 
 def correct(listing: Listing, table: Path, settings: DataSettings) -> Listing:
@@ -111,13 +113,10 @@ def correct(listing: Listing, table: Path, settings: DataSettings) -> Listing:
     """
     corrections = read_corrections(table)
     if not corrections or listing.benchmark:
-        told = (f"{CORRECTIONS} is not read: a benchmark stays as published",) if corrections else ()
-        return replace(listing, notes=(*listing.notes, *told))
-    known, new, counts = (
-        {plain_name(key): key for key in listing.keys},
-        list[str](),
-        Counter[tuple[str, str]](),
-    )
+        unread = (f"{CORRECTIONS} is not read: a benchmark stays as published",) if corrections else ()
+        return replace(listing, notes=(*listing.notes, *unread))
+    new, counts = list[str](), Counter[tuple[str, str]]()
+    known = {plain_name(key): key for key in listing.keys}
     labels = {key: label for label, key in enumerate(listing.keys)}
     chosen, splits = _rows_by_path(listing, table, corrections, settings), dict[str, list[Row]]()
     for part, rows in listing.splits.items():
@@ -142,13 +141,13 @@ def correct(listing: Listing, table: Path, settings: DataSettings) -> Listing:
                 counts["label", verb] += 1
             splits[part].append(corrected)
     used = len({*chosen.values()})
-    what = (
-        ", ".join(f"{plural(count, noun)} {verb}" for (noun, verb), count in counts.items())
-        or "nothing to do"
-    )
-    elsewhere = len(corrections) - used
-    away = f"; {elsewhere} {'is' if elsewhere == 1 else 'are'} of files that are not here" * bool(elsewhere)
-    notes = [*listing.notes, f"{CORRECTIONS}: {used} of {plural(len(corrections), 'row')} used: {what}{away}"]
+    told = [f"{plural(count, noun)} {verb}" for (noun, verb), count in counts.items()]
+    if elsewhere := len(corrections) - used:
+        told.append(f"{elsewhere} of files that are not here")
+    notes = [
+        *listing.notes,
+        f"{CORRECTIONS}: {used} of {plural(len(corrections), 'row')} used: {', '.join(told)}",
+    ]
     return _with_classes(replace(listing, notes=(*notes, *new)), labels, splits)
 
 
@@ -163,12 +162,8 @@ def _rows_by_path(
     files = [listing.folder / path for path in paths]
     contents = zip(paths, hash_files(files, settings.threads, settings.cache_folder()), strict=True)
     names = {
-        (path, content): {
-            path,
-            os.path.relpath(listing.folder / path, table.parent),
-            str(listing.folder / path),
-        }
-        for path, content in contents
+        (path, content): {path, str(file), os.path.relpath(file, table.parent)}
+        for (path, content), file in zip(contents, files, strict=True)
         if content in by_content
     }
     here = {(name, content) for (_, content), spellings in names.items() for name in spellings}
@@ -193,9 +188,8 @@ def _with_classes(listing: Listing, labels: dict[str, int], splits: dict[str, li
     keys = [key for key, label in labels.items() if label in after or label not in before]
     keys = sort_names(keys) if [*listing.keys] == sort_names(listing.keys) else keys
     lost = [key for key in listing.keys if key not in keys]
-    names, numbers = dict(zip(listing.keys, listing.classnames, strict=True)), {}
-    for number, key in enumerate(keys):
-        numbers[labels[key]] = number
+    names = dict(zip(listing.keys, listing.classnames, strict=True))
+    numbers = {labels[key]: number for number, key in enumerate(keys)}
     rows = {
         part: tuple(Row(row.path, numbers[row.label]) for row in within) for part, within in splits.items()
     }
