@@ -108,7 +108,7 @@ def fit(
         unlabeled: Images without labels, as `Predictor.predict` takes them, to learn from too if labeled
             images that are left out gain by it; `dear+` can.
         add_classes: Names of further classes, of which there are no images.
-        review: Look for wrong labels and for pictures that are there twice (`Bundle.review`).
+        review: Look for wrong labels and for images that are there twice (`Bundle.review`).
         refuse: Share of images of the classes that may be refused as of none of them; 0 for no such answer.
         continue_from: Folder of an earlier bundle: images that it was made of are not encoded again, and its
             backbone and its names of folders or labels are the defaults. The bundle makes the predictions of

@@ -1,4 +1,4 @@
-"""Review a data set by its left-out images: which labels look wrong, which pictures are there twice, and what
+"""Review a data set by its left-out images: which labels look wrong, which images are there twice, and what
 the known classes look like.
 """
 
@@ -177,7 +177,7 @@ def write_review(
         commands=commands,
         sections={
             "Labels that look wrong": [card(issue) for issue in visible if not issue.other],
-            "Pictures that are there twice": [card(issue) for issue in visible if issue.other],
+            "Images that are there twice": [card(issue) for issue in visible if issue.other],
         },
         hidden=len(issues) - len(visible),
     )

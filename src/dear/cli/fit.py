@@ -52,7 +52,7 @@ def command(
         unlabeled: Folder of images without labels to learn from too, if labeled images that are left out
             gain by it. dear+ can.
         add_classes: Further classes by name alone, without images.
-        review: Look for labels that look wrong and for pictures that are there twice: review.html and
+        review: Look for labels that look wrong and for images that are there twice: review.html and
             review.csv in the folder.
         refuse: Share of images of the classes that may be refused as none of these. 0 refuses nothing.
         continue_: Folder of an earlier bundle: images that it was made of are not encoded again, and its

@@ -26,7 +26,7 @@ def command_review(
     method: str = AUTO,
     options: Flat[FitOptions] = FitOptions(),
 ) -> dict[str, Any]:
-    """Find labels that look wrong, and pictures that are there twice, without writing a classifier.
+    """Find labels that look wrong, and images that are there twice, without writing a classifier.
 
     Each image is judged by a classifier that was fitted without it. `dear fit` does the same for the images
     that it is fitted on.

@@ -18,7 +18,7 @@ class Issue:
         image: Its file, or its index in the data, from 0, if it has none.
         label: The name of its class in the data.
         suggested: That of the most probable other class, or of the other picture.
-        probability: Of the suggested class beside the label; None for a picture that is there twice.
+        probability: Of the suggested class beside the label; None for an image that is there twice.
         other: The picture that is nearly the same, of another class or on the other side of the split.
     """
 
@@ -32,7 +32,7 @@ class Issue:
 def describe_issues(
     issues: Sequence[Issue] | None, images: int, page: str = "", *, of_fit: bool = False, judge: str = ""
 ) -> list[str]:
-    """How many labels look wrong, and how many pictures are there twice, in a line; none without a review.
+    """How many labels look wrong, and how many images are there twice, in a line; none without a review.
     That ``of_fit`` has judged the training images alone; another method than the fitted one is its ``judge``.
     """
     if issues is None:
@@ -41,6 +41,6 @@ def describe_issues(
     line = f"{wrong or 'none'} of {plural(images, noun)} {'looks' if wrong == 1 else 'look'} wrong"
     line += f" to {judge}" if judge else ""
     if twice := len(issues) - wrong:
-        line += f", {plural(twice, 'picture')} {'is' if twice == 1 else 'are'} there twice"
+        line += f", {plural(twice, 'image')} {'is' if twice == 1 else 'are'} there twice"
     line += " (`dear review DATA --out review`, with the same --model, looks at all images)" if of_fit else ""
     return [printable(line[:1].upper() + line[1:] + (f": {page}" if issues and page else "."))]

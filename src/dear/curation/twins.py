@@ -1,4 +1,4 @@
-"""Images that are alike: pictures that are there twice, in two classes or on both sides of the split; and
+"""Images that are alike: images that are there twice, in two classes or on both sides of the split; and
 images to label next, no two alike.
 """
 

@@ -58,7 +58,7 @@ def test_a_flipped_label_is_found_and_its_correction_goes_into_the_next_fit(
     assert (Path(issue.image), issue.label, issue.suggested) == (photos / "train/red/5.png", "red", "blue")
     assert (Path(copy.other), copy.label, copy.suggested) == (copied, "green", "blue")
     judge = " to dear+" if method == "coop" else ""  # which is trained in steps
-    assert f"1 of 42 training labels looks wrong{judge}, 1 picture is there twice" in bundle.verdict
+    assert f"1 of 42 training labels looks wrong{judge}, 1 image is there twice" in bundle.verdict
     table = tmp_path / "bundle" / "review.csv"
     rows = [*csv.DictReader(table.read_text(encoding="utf-8-sig").splitlines())]
     assert [(row["label"], row["suggested"], row["predicted"]) for row in rows] == [

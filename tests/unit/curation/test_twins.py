@@ -1,4 +1,4 @@
-"""Pictures that are there twice, by hand: one is saved again in other sizes and brightness."""
+"""Images that are there twice, by hand: one is saved again in other sizes and brightness."""
 
 import torch
 from torch import Tensor
