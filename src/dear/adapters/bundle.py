@@ -42,7 +42,7 @@ from dear.data.images.photos import HASH_BYTES
 from dear.data.settings import checked_templates
 from dear.data.sources.listing import require_distinct
 from dear.errors import BundleError, DataError, DearError, first_line, list_names, plural, printable
-from dear.evaluation.records import is_record_name
+from dear.evaluation.records import may_be_record
 from dear.methods.base import Method
 from dear.methods.declaration import MethodSettings
 from dear.methods.registry import METHODS, build_method, known_method
@@ -258,7 +258,7 @@ class Bundle:
         code in it is executed. Raises BundleError for one that is missing, damaged or of another schema.
         """
         folder = expanded(folder_or_hub_id)
-        if is_record_name(folder.name):
+        if may_be_record(folder):
             from dear.adapters.saved_run import bundle_of_run  # which needs this module
 
             of_run: Any = bundle_of_run(folder)

@@ -16,7 +16,7 @@ from dear.backbone.loading import hub
 from dear.backbone.names import CARD as CARD_OF_TINY
 from dear.backbone.names import TINY, may_be_folder
 from dear.errors import BundleError, DearError, OutputError, first_line, printable
-from dear.evaluation.records import is_record_name, read_record
+from dear.evaluation.records import may_be_record, read_record
 from dear.limits import LimitError
 from dear.reading.files import ReadingError, expanded
 from dear.reading.plain import read_json
@@ -40,7 +40,7 @@ def check_bundle(folder_or_hub_id: Path | str) -> None:
     schema, and for a damaged record. Nothing is downloaded.
     """
     folder = expanded(folder_or_hub_id)
-    if is_record_name(folder.name):
+    if may_be_record(folder):
         read_record(folder)
     elif folder.exists() or not is_hub_id(str(folder_or_hub_id)):
         read_config(folder)

@@ -8,7 +8,7 @@ from dear import __version__
 from dear.adapters.wording import list_facts
 from dear.cli.output import PrintableConsole, table
 from dear.evaluation.protocols import PROTOCOLS
-from dear.evaluation.records import is_record_name, read_record
+from dear.evaluation.records import may_be_record, read_record
 from dear.reading.files import expanded
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def command(bundle: str | None = None) -> dict[str, Any]:
         from dear.adapters.bundle import Bundle
 
         facts = _of_bundle(Bundle.from_pretrained(bundle))
-        return facts | _measured(read_record(expanded(bundle))) if is_record_name(bundle) else facts
+        return facts | _measured(read_record(expanded(bundle))) if may_be_record(expanded(bundle)) else facts
     import torch
 
     gpus = [f"cuda:{i} ({torch.cuda.get_device_name(i)})" for i in range(torch.cuda.device_count())]

@@ -69,6 +69,11 @@ def is_record_name(name: str) -> bool:
     return RECORD_NAME.search(name) is not None
 
 
+def may_be_record(path: Path) -> bool:
+    """True for a path that names a record where a bundle, which is a folder, could stand too."""
+    return path.suffix == ".json" and not path.is_dir()
+
+
 def read_record(path: Path, **expected: str | None) -> dict[str, Any]:
     """Read a record. Raises DataError for a damaged file, another schema, or a record with another key or
     variant than ``expected``.
@@ -81,7 +86,9 @@ def read_record(path: Path, **expected: str | None) -> dict[str, Any]:
                 raise DataError(f"it is that of another run, whose {name} is {shown(record.get(name))}")
     except DataError as error:
         reason = error.reason if isinstance(error, ReadingError) else str(error).rstrip(".")
-        raise DataError(f"{path} is not a run record: {reason}. Remove it and run it again.") from error
+        is_damaged = path.exists() and is_record_name(path.name)
+        advice = "Remove it and run it again" if is_damaged else "Check the path"
+        raise DataError(f"{path} is not a run record: {reason}. {advice}.") from error
     return record
 
 

@@ -2,6 +2,7 @@
 is repeated, and one that was interrupted resumes.
 """
 
+import traceback
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -170,9 +171,20 @@ class RunResult(NamedTuple):
     files: Mapping[str, bytes] | None = None
 
 
+class CodeError(DearError):
+    """An exception that is no `DearError`: a bug in the code of a method, or in this package."""
+
+    def __init__(self, error: Exception) -> None:
+        *_, frame = traceback.extract_tb(error.__traceback__)
+        super().__init__(
+            f"a bug raised {type(error).__name__} in {frame.filename}, line {frame.lineno} "
+            f"({first_line(error)}): correct the code there; the traceback is on stderr."
+        )
+
+
 def make_run(session: Session, run: Experiment, on_step: OnStep = silent) -> RunResult | DearError:
-    """Make a single run of an experiment, or return the error that it fails with. Other data sets leave the
-    memory, and the number of threads of this process is set.
+    """Make a single run of an experiment, or return the error that it fails with; the traceback of a bug goes
+    to stderr. Other data sets leave the memory, and the number of threads of this process is set.
     """
     if (name := run.methods[0].method) not in METHODS and PATH.fullmatch(name):
         register(name)  # as in the process that sent the run
@@ -185,13 +197,14 @@ def make_run(session: Session, run: Experiment, on_step: OnStep = silent) -> Run
             record = run_one(session, resolved, out=run.out, keep_weights=run.keep_weights, on_step=on_step)
     except DearError as error:
         return error
-    except (MemoryError, RuntimeError) as error:
-        if not of_memory(error):
-            raise
-        return SettingsError(
-            f"there is not enough memory ({first_line(error)}): take a smaller model or batch, or fewer "
-            "classes."
-        )
+    except Exception as error:
+        if of_memory(error):
+            return SettingsError(
+                f"there is not enough memory ({first_line(error)}): take a smaller model or batch, or fewer "
+                "classes."
+            )
+        traceback.print_exc()
+        return CodeError(error)
     return RunResult(
         record, [(str(note.message), note.category, note.filename, note.lineno) for note in notes]
     )

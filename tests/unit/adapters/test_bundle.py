@@ -18,6 +18,7 @@ from dear.adapters.bundle_config import ADAPTER, CARD, CONFIG, check_bundle, che
 from dear.adapters.facts import TrainingFacts
 from dear.adapters.predictor import Predictor
 from dear.backbone.clip import tensors_hash
+from dear.backbone.loading import hub
 from dear.errors import BundleError, DataError, OutputError
 from dear.methods.base import Method
 from dear.methods.registry import METHODS
@@ -96,6 +97,20 @@ def test_a_folder_without_a_bundle_is_refused_before_anything_is_loaded(folder: 
     for place in (tmp_path, tmp_path / "nowhere", "nowhere"):
         with pytest.raises(BundleError):
             check_bundle(place)
+
+
+@pytest.mark.parametrize("read", [check_bundle, Bundle.from_pretrained])
+def test_a_file_name_of_json_is_a_record_and_no_repository(
+    read: Callable[[Path | str], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(hub, "fetch", lambda *_, **__: pytest.fail("the hub was asked"))
+    Path("runs").mkdir()
+    Path("runs/notes.json").write_text("[]")
+    with pytest.raises(DataError, match=r"runs/missing\.json is not a run record: .*Check the path"):
+        read("runs/missing.json")
+    with pytest.raises(DataError, match=r"runs/notes\.json is not a run record"):
+        read("runs/notes.json")
 
 
 def test_the_order_of_keys_is_free_and_names_that_are_no_unicode_can_be_written(folder: Path) -> None:

@@ -20,11 +20,25 @@ from dear.evaluation.resolve import MethodSetup
 from dear.evaluation.runs import make_run
 from dear.evaluation.session import Session
 from dear.evaluation.workers import LostWorkerError
+from dear.methods.registry import register
 from tests.unit.evaluation.children import experiment, launch_alone, launch_and_tell, server
 
 ENDLESS = {"epochs": 100_000}
 DIVERGING = {"epochs": 5, "lr": 1e9, "weight_decay": 1e9, "warmup_epochs": 0}
 ZERO = (MethodSetup("zero-shot"),)
+BROKEN = """
+import dear
+
+class Broken(dear.Method):
+    name = "broken"
+    settings: dear.MethodSettings
+
+    def __init__(self, clip, generator, settings=None):
+        super().__init__(clip, settings)
+
+    def before_training(self, images):
+        return {}['no such key']
+"""
 
 
 @pytest.fixture
@@ -93,6 +107,32 @@ def test_a_run_that_fails_stops_no_other(jobs: int, tmp_path: Path, request: pyt
     assert error.step > 0  # type: ignore[attr-defined]
     with pytest.warns(UserWarning, match="diverged"), pytest.raises(TrainingDiverged):
         launch([sweep], Machines("cpu", jobs=jobs))
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_code_error_of_a_method_stops_no_other_run(
+    jobs: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    request: pytest.FixtureRequest,
+) -> None:
+    """The message names the line of the class, and the traceback is there."""
+    code = tmp_path / "broken_method.py"
+    code.write_text(BROKEN)
+    monkeypatch.syspath_prepend(tmp_path)
+    name = register("broken_method:Broken").name
+    if jobs > 1:
+        request.getfixturevalue("fast_start")
+    sweep = experiment(tmp_path / "out", methods=(MethodSetup(name), *ZERO))
+    with pytest.warns(UserWarning, match="failed: .*KeyError"):
+        records, failed = make_runs([sweep], Machines("cpu", jobs=jobs))
+    assert [record["method"] for record in records[0]] == ["zero-shot"]
+    ((_, error),) = failed
+    line = 1 + BROKEN.splitlines().index("        return {}['no such key']")
+    assert f"{code}, line {line} " in str(error)
+    said = capfd.readouterr().err
+    assert "Traceback" in said or jobs > 1  # the server of processes began with another stderr
 
 
 def test_a_precision_is_judged_where_it_is_computed(tmp_path: Path) -> None:
