@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -151,6 +152,29 @@ def test_a_bug_keeps_its_traceback(error: Exception, check_does: CheckDoes) -> N
 def test_an_interrupted_fit_says_how_to_continue(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
     monkeypatch.setattr("dear.adapters.fit.fit", raising(KeyboardInterrupt()))
     assert "same command" in run(["fit", "mixed-paints", "--out", "b"], 130)[1]
+
+
+INTERRUPT_AN_IMPORT = """
+import importlib, signal, sys
+
+class CtrlC:
+    def find_spec(self, name, path, target=None):
+        if name == "cyclopts":
+            signal.raise_signal(signal.SIGINT)
+
+module, function = sys.argv.pop(1).split(":")
+entry = getattr(importlib.import_module(module), function)
+sys.meta_path.insert(0, CtrlC())
+sys.exit(entry())
+"""
+
+
+def test_ctrl_c_while_modules_are_imported_is_one_line() -> None:
+    project = tomllib.loads((SOURCE.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    words = [sys.executable, "-c", INTERRUPT_AN_IMPORT, project["scripts"]["dear"], "data", "list", "--json"]
+    done = subprocess.run(words, capture_output=True, text=True, env=ENVIRONMENT, check=False)
+    assert (done.returncode, done.stderr) == (130, "dear: interrupted\n")
+    assert json.loads(done.stdout)["kind"] == "Interrupted"
 
 
 def test_sigterm_clears_up(check_does: CheckDoes, ask: Ask) -> None:

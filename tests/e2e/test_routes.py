@@ -186,7 +186,7 @@ def test_metrics_and_schema(client: Any, cup: bytes) -> None:
     assert float(values["dear_images_total"]) >= float(values["dear_batches_total"]) >= 1
     schema = client.get("/openapi.json").json()
     assert schema["openapi"].startswith("3.1")
-    routes = "attention batch examples/{number} info neighbors predict roles"
+    routes = "attention batch examples/{number} info labels neighbors predict roles"
     assert {*schema["paths"]} == {"/health", "/metrics", *(f"/api/{route}" for route in routes.split())}
     body = schema["paths"]["/api/predict"]["post"]["requestBody"]["content"]
     assert {*body} == {"image/*", "multipart/form-data"}

@@ -117,11 +117,11 @@ def pick_simplest(shares: Mapping[str, Float[Tensor, "item"]], present: str | No
         return bool(behind.mean() <= behind.std() / math.sqrt(len(behind)))
 
     good = [name for name in shares if is_as_good(name)]
-    if present is not None and present in good:
-        return present, f"the present method, within one standard error of the best, {best}," + LEFT_OUT
     method, why = good[0], "the simplest within"
     right = int(shares[method].sum())
-    if not _adds_names(method):
+    if present is not None and present in good:
+        method, why = present, "the present method, within"
+    elif not _adds_names(method):
         tied = [name for name in good if _adds_names(name) and int(shares[name].sum()) == right]
         if tied:
             method, why = tied[0], "open to more classes by name, and right as often as the simplest within"

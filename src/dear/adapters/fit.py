@@ -16,18 +16,7 @@ from dear.adapters.choose import Choice, choose_method, describe_change
 from dear.adapters.facts import Epoch, NameCost, UnlabeledGain
 from dear.adapters.leftout import LeftOut, LeftOutScores
 from dear.adapters.predictor import Predictor
-from dear.adapters.prepare import (
-    FitImages,
-    add_named,
-    check_run,
-    default_backbone,
-    names_of_bundle,
-    prepare_data,
-    read_data,
-    resolve_backbone,
-    resolve_roles,
-    resolve_run,
-)
+from dear.adapters.prepare import FitImages, add_named, check_run, prepare_data, read_data, resolve_run
 from dear.adapters.review import require_applied, review_images, write_review
 from dear.adapters.scoring import calibrate_bundle, calibrate_by_left_out, evaluate_images, measure_left_out
 from dear.backbone.clip import Clip
@@ -47,7 +36,7 @@ from dear.evaluation.environment import environment
 from dear.evaluation.resolve import MethodSetup, ResolvedRun, Select
 from dear.evaluation.session import Session
 from dear.evaluation.trial import Trial, copy_stored, remove_checkpoints, teacher_facts
-from dear.methods.registry import AUTO, FIT_METHOD, check_towers
+from dear.methods.registry import AUTO, FIT_METHOD
 from dear.progress import OnStep, Progress, Steps, TrainingStep
 from dear.reading.files import ReadingError, expanded
 from dear.reading.tensors import read_tensors
@@ -131,8 +120,12 @@ def fit(
         check_writable(folder, overwrite=overwrite)
         if review:
             require_applied(folder / REVIEW_CSV, data)
-    model, pretrained = default_backbone(model, pretrained, continue_from)
-    present = None if continue_from is None else read_config(expanded(continue_from))["method"]
+    earlier = None if continue_from is None else expanded(continue_from)
+    config = {} if earlier is None else read_config(earlier)
+    if earlier is not None and model is None and pretrained is None:
+        model, pretrained = (config["backbone"].get(key) for key in ("model", "pretrained"))
+    present = config.get("method")
+    names_by_key = dict(zip(config.get("keys", ()), config.get("classes", ()), strict=False))
     method, train = method or AUTO, check_training(train or {})
     if method == AUTO and settings:
         raise SettingsError(
@@ -147,7 +140,7 @@ def fit(
             stack.enter_context(locked(folder, (dataset or DataSettings()).cache_folder()))
         report = progress if progress is not None else stack.enter_context(Steps())
         with held_notes():
-            source = read_data(data, dataset, shots, names_of_bundle(continue_from)).require_single_labels()
+            source = read_data(data, dataset, shots, names_by_key).require_single_labels()
             source = add_named(source, add_classes)
             images = prepare_data(source, setup, shots, seed, calibrate, select)
             if unlabeled is not None:
@@ -155,17 +148,15 @@ def fit(
                 images = replace(
                     images, unlabeled=read_unlabeled(unlabeled, images.dataset, dataset or DataSettings())
                 )
-            earlier = [] if continue_from is None else [expanded(continue_from) / FEATURES]
+            features_files = [] if earlier is None else [earlier / FEATURES]
             if folder is not None and (interrupted := folder / UNFINISHED / FEATURES).is_file():
-                earlier.append(interrupted)
-            session = Session(device, cache=open_cache(*earlier))
+                features_files.append(interrupted)
+            session = Session(device, cache=open_cache(*features_files))
             stack.enter_context(kept_if_interrupted(folder, session.cache))
             session.cache.progress = report
-            name, clip = resolve_backbone(session, model, pretrained, images.dataset, dataset)
-            check_towers(setup.method, clip)
-            table = resolve_roles(clip, roles, images.dataset, setup, report)
-            options: dict[str, Any] = {"roles": table, "train": train, "select": select}
-            run = resolve_run(session, clip, images, setup, seed, **options)
+            name = backbone_or_default(model, pretrained, world=images.dataset.world)
+            options: dict[str, Any] = {"seed": seed, "train": train, "select": select}
+            run = resolve_run(session, name, images, setup, roles, dataset, **options)
         choice = None
         if method == AUTO:
             choice = choose_method(session, run, unlabeled=images.unlabeled, present=present, progress=report)
@@ -190,15 +181,15 @@ def fit(
                 reviewed = review_images(left_out, scores, answered_contents(data))
         except DearError as error:  # of a method in place of the fitted one, or because there are no images
             warn(f"training images cannot be left out: {error}")
-        bundle, test = measure(bundle, clip, images.dataset, report, session.cache)
-        if continue_from is not None and bundle.scores is None:
-            bundle = add_earlier_test(bundle, Bundle.from_pretrained(expanded(continue_from)))
+        bundle, test = measure(bundle, run.clip, images.dataset, report, session.cache)
+        if earlier is not None and bundle.scores is None:
+            bundle = add_earlier_test(bundle, Bundle.from_pretrained(earlier))
         if review and reviewed is not None:
             judge = "" if reviewed.method == bundle.method else reviewed.method
             facts = replace(bundle.training, judged_labels=len(reviewed.judged), judge=judge)
             issues = (*reviewed.wrong_labels(), *reviewed.twins(test))
             bundle = replace(bundle, review=issues, training=facts)
-        for file in earlier:
+        for file in features_files:
             tell_reused(file.parent, session.cache)
         if folder is not None:
             save(bundle, folder)

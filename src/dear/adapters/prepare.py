@@ -10,11 +10,10 @@ from typing import Any
 import torch
 
 from dear.adapters.bundle import distinct
-from dear.adapters.bundle_config import read_config
 from dear.adapters.facts import FEWEST_TO_CALIBRATE, TrainingFacts
 from dear.adapters.scoring import unseen
 from dear.backbone.clip import Clip, fill
-from dear.backbone.names import BackboneName, backbone_or_default, warn_of_toy
+from dear.backbone.names import BackboneName, warn_of_toy
 from dear.data.dataset import Dataset, Images, fingerprint
 from dear.data.fewshot import Subset, draw_few, uneven
 from dear.data.images.photos import group_names, image_hashes
@@ -26,11 +25,9 @@ from dear.evaluation.protocols.few_shot import FewShot
 from dear.evaluation.resolve import MethodSetup, ResolvedRun, Select
 from dear.evaluation.session import Session
 from dear.evaluation.trial import check_prompts, find_longest_name
-from dear.methods.registry import method_class
-from dear.progress import Progress
-from dear.reading.files import expanded
+from dear.methods.registry import check_towers, method_class
 from dear.roles.discover import DISCOVER, discover_at_hand
-from dear.roles.packaged import WITHOUT, find_role_table, known_by_name, role_table
+from dear.roles.packaged import WITHOUT, known_by_name
 from dear.roles.table import RoleTable
 
 
@@ -143,50 +140,14 @@ def calibration_images(dataset: Dataset, picked: Collection[int], calibrate: boo
     return held_out
 
 
-def default_backbone(
-    model: str | None, pretrained: str | None, folder: Path | str | None
-) -> tuple[str | None, str | None]:
-    """The names of a backbone; without any, that of the bundle in a folder. Raises BundleError."""
-    backbone = {} if folder is None else read_config(expanded(folder))["backbone"]
-    given = model is not None or pretrained is not None
-    return (model, pretrained) if given else (backbone.get("model"), backbone.get("pretrained"))
-
-
-def names_of_bundle(folder: Path | str | None) -> dict[str, str]:
-    """The names of the classes of the bundle in a folder by their folders or labels. Raises BundleError."""
-    config = {} if folder is None else read_config(expanded(folder))
-    return dict(zip(config.get("keys", ()), config.get("classes", ()), strict=False))
-
-
-def resolve_backbone(
-    session: Session,
-    model: str | None,
-    pretrained: str | None,
-    dataset: Dataset,
-    settings: DataSettings | None,
-) -> tuple[BackboneName, Clip]:
-    """Load the named backbone, or the default one for the data."""
-    name = backbone_or_default(model, pretrained, world=dataset.world)
-    warn_of_toy(name.model, world=dataset.world)
-    clip = session.clip(*name)
-    (settings or DataSettings()).require_short_side(clip.image_size)
-    return name, clip
-
-
 def resolve_roles(
-    clip: Clip, roles: Path | str | None, dataset: Dataset, setup: MethodSetup, report: Progress
+    session: Session, clip: Clip, roles: Path | str | None, dataset: Dataset, setup: MethodSetup
 ) -> RoleTable | None:
-    """The requested role table, the packaged one, or one from the training images; None for a method that
-    needs none or can do without. Raises RoleTableError if there is none.
-    """
-    if not setup.declared.needs_roles:
-        return None
-    if str(roles) == DISCOVER:
-        return discover_at_hand(clip, dataset, report)
-    if roles is None and setup.can_lack_roles:
-        return find_role_table(clip)
+    """As `Session.roles`, or a table from the training images. Raises RoleTableError if there is none."""
+    if str(roles) == DISCOVER and setup.declared.needs_roles:
+        return discover_at_hand(clip, dataset, session.cache.progress)
     try:
-        return role_table(clip, roles)
+        return session.roles(clip, setup, roles)
     except RoleTableError as error:
         if roles is not None:
             raise
@@ -197,13 +158,24 @@ def resolve_roles(
 
 
 def resolve_run(
-    session: Session, clip: Clip, images: FitImages, setup: MethodSetup, seed: int, **options: Any
+    session: Session,
+    backbone: BackboneName,
+    images: FitImages,
+    setup: MethodSetup,
+    roles: Path | str | None,
+    settings: DataSettings | None,
+    **options: Any,
 ) -> ResolvedRun:
-    """Resolve all settings of the training, and check that the class names and settings can be used;
-    ``options`` are those of `Session.resolve`.
+    """Load the backbone, find the roles, resolve all settings of the training, and check that the class names
+    and settings can be used; ``options`` are further ones of `Session.resolve`.
     """
-    given: dict[str, Any] = {"seed": seed, "shots": images.shots, **options}
-    return check_run(session, session.resolve(clip, FewShot(), [images.dataset], setup, **given))
+    warn_of_toy(backbone.model, world=images.dataset.world)
+    clip = session.clip(*backbone)
+    (settings or DataSettings()).require_short_side(clip.image_size)
+    check_towers(setup.method, clip)
+    options |= {"roles": resolve_roles(session, clip, roles, images.dataset, setup)}
+    run = session.resolve(clip, FewShot(), [images.dataset], setup, shots=images.shots, **options)
+    return check_run(session, run)
 
 
 def check_run(session: Session, run: ResolvedRun) -> ResolvedRun:

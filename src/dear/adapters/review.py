@@ -18,7 +18,8 @@ from torch import Tensor
 
 from dear.adapters.choose import choose_method
 from dear.adapters.leftout import LeftOut, LeftOutScores
-from dear.adapters.prepare import prepare_data, read_data, resolve_backbone, resolve_roles, resolve_run
+from dear.adapters.prepare import prepare_data, read_data, resolve_run
+from dear.backbone.names import backbone_or_default
 from dear.curation.issues import REVIEW_CSV, REVIEW_PAGE, Issue, describe_issues
 from dear.curation.twins import find_twins
 from dear.curation.wrong_labels import LabelScores, score_labels
@@ -41,7 +42,7 @@ from dear.data.sources.table import CHECKED, PREDICTED, read_answers
 from dear.errors import DataError, OutputError, list_names, without_surrogates
 from dear.evaluation.resolve import MethodSetup
 from dear.evaluation.session import Session
-from dear.methods.registry import AUTO, FIT_METHOD, check_towers, known_method, method_class
+from dear.methods.registry import AUTO, FIT_METHOD, known_method, method_class
 from dear.progress import Progress, Steps
 from dear.reading.files import CORRECTIONS, expanded
 from dear.report.render import THUMBNAIL, data_url, render_page, write_page
@@ -239,10 +240,8 @@ def review_data(
             images = prepare_data(source, setup, shots, seed, False, "last")
             session = Session(device)
             session.cache.progress = report
-            name, clip = resolve_backbone(session, model, pretrained, images.dataset, settings)
-            check_towers(setup.method, clip)
-            table = resolve_roles(clip, roles, images.dataset, setup, report)
-            run = resolve_run(session, clip, images, setup, seed, roles=table)
+            name = backbone_or_default(model, pretrained, world=images.dataset.world)
+            run = resolve_run(session, name, images, setup, roles, settings, seed=seed)
         if method == AUTO:
             method = choose_method(session, run, progress=report).method
         left_out = LeftOut(session, run)

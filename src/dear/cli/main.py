@@ -179,8 +179,7 @@ def load_app(words: Sequence[str]) -> App:
         if print_config:
             print(options_as_yaml(bound), end="")
             return DONE
-        if verbose:
-            warnings.simplefilter("always", Detail)
+        warnings.simplefilter("always" if verbose else "ignore", Detail)
         if threads is not None:
             from dear.backbone.device import request_threads
 

@@ -56,7 +56,7 @@ class Session:
         self._clips = dict[tuple[str, str | None], Clip]()
         self._half = dict[Clip, Clip]()
         self._datasets = dict[tuple[str, str, DataSettings], Dataset]()
-        self._tables = dict[tuple[Clip, Path | None, bool], RoleTable | None]()
+        self._tables = dict[tuple[Clip, Path | str | None, bool], RoleTable | None]()
 
     def clip(self, model: str, pretrained: str | None, named_by: str = "") -> Clip:
         """A backbone; ``named_by`` is the file that names it, if the user does not. Raises as `load_clip`."""
@@ -89,7 +89,7 @@ class Session:
         """Let go of the data sets with other names: each keeps pictures in memory."""
         self._datasets = {key: dataset for key, dataset in self._datasets.items() if key[0] in but}
 
-    def roles(self, clip: Clip, setup: MethodSetup, table: Path | None) -> RoleTable | None:
+    def roles(self, clip: Clip, setup: MethodSetup, table: Path | str | None) -> RoleTable | None:
         """The role table of a backbone for a method: its own, the named one, or that of the package. None for
         a method that needs none, or that can do without and there is none. Raises RoleTableError.
         """

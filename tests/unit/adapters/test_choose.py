@@ -95,6 +95,7 @@ def test_the_present_method_stays_unless_another_is_clearly_better() -> None:
     assert [pick_simplest(near, present)[0] for present in (None, "complex_")] == ["simple", "complex_"]
     far = shares(simple=[1] * 20, complex_=[0] * 10 + [1] * 10)
     assert pick_simplest(far, "complex_")[0] == "simple"
+    assert pick_simplest(far, "simple") == pick_simplest(far)  # which is the best, not merely near it
 
 
 def test_of_methods_that_tie_the_one_that_takes_names() -> None:

@@ -79,7 +79,7 @@ def fit_plain(photos: Path, out: str) -> None:
     fit(photos, photos.parent / out, method="dear+", roles=roles, model="small", review=False, verbose=False)
 
 
-def interrupted(*_: Any) -> Any:
+def interrupted(*_: Any, **__: Any) -> Any:
     raise KeyboardInterrupt
 
 
@@ -155,7 +155,7 @@ def test_an_interrupted_fit_keeps_what_it_has_encoded(photos: Path, monkeypatch:
 
     for target, stop in ((Method, interrupt), (fit_module, interrupted)):
         with monkeypatch.context() as patch:
-            patch.setattr(target, "image_trunk" if target is Method else "resolve_backbone", stop)
+            patch.setattr(target, "image_trunk" if target is Method else "resolve_run", stop)
             with pytest.raises(KeyboardInterrupt):
                 fit_plain(photos, "out")
     with pytest.warns(UserWarning, match="unfinished: .* of 36 images are known from it") as notes:

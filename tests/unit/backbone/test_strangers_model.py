@@ -80,7 +80,7 @@ def test_a_tokenizer_runs_no_code_and_asks_nothing(
         ({"image_size": 224, "patch_size": 1, "block_type": "custom", "qk_norm": True}, {}, {}, "PATCHES"),
         ({}, {"width": 258, "heads": 129}, {}, "heads is 129"),
         ({"nonsense": 1}, {}, {}, "'nonsense'"),
-        ({}, {"hf_tokenizer_name": "../../etc"}, {}, "'../../etc' is not the name of a repository"),
+        ({}, {"hf_tokenizer_name": "../../etc"}, {}, "'../../etc' cannot be loaded"),
         ({}, {"hf_model_name": "evil/model"}, {}, "its text tower is a Hugging Face model"),
         ({}, {"vocab_size": 100}, {}, "its text tower has 100 words"),
         ({}, {}, {"init_logit_scale": 1e308}, "init_logit_scale"),

@@ -56,7 +56,7 @@ def test_a_class_name_is_refused_or_shown_as_text(names: list[str]) -> None:
     if refusal:
         return
     assert sorted(candidate.name for candidate in predictions[0].top) == sorted(classes)
-    text = printed(Predicted(predictions, []))
+    text = printed(Predicted(predictions, [], {}))
     assert not CONTROL & {*text}
     assert len(text.splitlines()) <= 3 + 2 * len(classes) + 8  # no name makes a line of its own
     with TemporaryDirectory() as folder:

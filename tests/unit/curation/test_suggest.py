@@ -8,6 +8,7 @@ from PIL import Image
 from torch.nn.functional import normalize
 
 from dear.adapters.results import Suggestion, write_suggestions
+from dear.adapters.review import apply_labels
 from dear.curation.twins import choose_all, choose_next, find_limit, margins
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
@@ -47,12 +48,13 @@ def test_a_single_class_has_no_second() -> None:
 
 
 def test_labels_that_were_filled_in_are_read(tmp_path: Path) -> None:
-    images = [tmp_path / f"{number}.png" for number in range(4)]
-    for image in images:
-        Image.new("RGB", (8, 8), "red").save(image)
+    images = [tmp_path / "more" / f"{number}.png" for number in range(4)]
+    images[0].parent.mkdir()
+    for number, image in enumerate(images):
+        Image.new("RGB", (8, 8), (60 * number, 0, 0)).save(image)
     suggestions = [Suggestion(str(image), "cup", 0.25 * number) for number, image in enumerate(images)]
     table = write_suggestions(tmp_path / "next.csv", suggestions)
-    with pytest.raises(DataError, match="label"):
+    with pytest.raises(DataError, match=r"dear labels apply .*next\.csv FOLDER"):
         load_dataset(table)
     lines = table.read_text(encoding="utf-8-sig").splitlines()
     assert lines[0] == "file,label,suggested,margin,none_of_these,new_class"
@@ -61,6 +63,7 @@ def test_labels_that_were_filled_in_are_read(tmp_path: Path) -> None:
     table.write_text(
         "\n".join([lines[0], *same, lines[3].replace(",,", ",tree,"), lines[4]]), encoding="utf-8"
     )
-    dataset = load_dataset(table, DataSettings(test_share=0))
+    apply_labels(table, tmp_path / "more")
+    dataset = load_dataset(tmp_path / "more", DataSettings(test_share=0))
     assert dataset.classnames == ("cup", "tree")
     assert dataset.train.labels.tolist() == [0, 0, 1]

@@ -83,9 +83,9 @@ def launch_alone(experiment: Experiment, told: Any, stops: bool) -> None:
     torch.set_num_threads(1)
     run_record = runs.run_record
 
-    def tell_made(trial: Trial, results: Any) -> dict[str, Any]:
+    def tell_made(trial: Trial, *made: Any) -> dict[str, Any]:
         told.put(trial.run.name)
-        return run_record(trial, results)
+        return run_record(trial, *made)
 
     runs.run_record = tell_made
 
