@@ -42,7 +42,7 @@ def with_token(server: tuple[subprocess.Popen[str], str]) -> str:
 @pytest.mark.skipif(CURL is None, reason="there is no curl")
 def test_the_requests_with_curl(served: Path, with_token: str) -> None:
     (served / ".curlrc").write_text("fail-with-body\nsilent\nno-progress-meter\n")  # a refusal is an error
-    assert START.strip() == "dear serve my-classifier --index photos.index"  # as `start_server` has it
+    assert START.strip() == "dear serve my-classifier"  # `start_server` adds the index, for the neighbors
     assert REQUESTS.count(ADDRESS) == 4
     environment = os.environ | {"HOME": str(served), "CURL_HOME": str(served), "DEAR_TOKEN": TOKEN}
     words = ["bash", "-ec", REQUESTS.replace(ADDRESS, with_token)]

@@ -114,6 +114,7 @@ class BundleScores:
         let_through: Share of other images that does not.
         twins, twins_right: Images that are near-duplicates of training images or of one group with them, and
             how many of these are right: the split leaks.
+        groups: How many groups the images are from; an image that is in none counts as one.
     """
 
     data: str
@@ -136,6 +137,7 @@ class BundleScores:
     confidence: Share | None = None
     twins: ImageCount = 0
     twins_right: ImageCount = 0
+    groups: ImageCount = 0
 
     def __post_init__(self) -> None:
         if self.gained + self.lost > self.images:

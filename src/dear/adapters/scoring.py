@@ -91,6 +91,7 @@ def evaluate_images(
     if split == "test":
         twins = find_twins_of_training(dataset, images)
         facts |= {"twins": int(twins.sum()), "twins_right": int((twins & predictions.correct).sum())}
+        facts["groups"] = len({*group_names(images)})
     if predictions.frozen is not None and (refusal := predictor.refusal(vocabulary.classes)) is not None:
         like = vocabulary.text
         refused = refusal(predictions.frozen.to(like), predictions.predicted.to(like.device))

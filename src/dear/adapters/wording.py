@@ -14,6 +14,8 @@ WHOLE_IMAGE = "image"
 """The feature of `dear+` that stands for attributes where heads have no roles."""
 WEAK_CALIBRATION = 0.1
 """Calibration error from which it is said."""
+GROUPED = 0.9
+"""Groups per image below which the images are said to be too dependent for the intervals."""
 SELDOM = 0.75
 """Share of left-out images that classes by name alone find, below which it is said that they may find half or
 fewer: beside half of the classes they find more than beside all (docs/use.md, "Other classes").
@@ -67,9 +69,14 @@ def describe_accuracy(scores: BundleScores) -> list[str]:
         apart = f"{scores.twins_right} of them are right, {right} of the {others} others"
         apart += f" ({level}: {low:.1%} to {high:.1%})"
         if not others:
-            apart = "so that nothing is known about new images"
+            apart = "nothing is known about new images"
         twins = f"{scores.twins if others else 'all'} of these images are near-duplicates of training images"
         lines.insert(0, f"The split leaks: {twins}, or of their group; {apart}.")
+    elif 0 < scores.groups < GROUPED * images:
+        lines.append(
+            f"These images are from {plural(scores.groups, 'group')}, and the intervals count each image: "
+            "they are too narrow."
+        )
     if low <= chance and scores.twins < images:
         lines.insert(0, "Not clearly better than chance.")
     return lines

@@ -140,3 +140,10 @@ def test_if_all_test_images_leak_nothing_is_said_of_others() -> None:
     lines = describe_accuracy(bundle_scores(40, accuracy=0.9, twins=40, twins_right=36))
     assert "nothing is known about new images" in lines[0]
     assert not any("others" in line or "chance." in line for line in lines[:1])
+
+
+def test_images_of_few_groups_are_said_to_make_intervals_too_narrow(bundle: Path) -> None:
+    narrow = "These images are from 8 groups, and the intervals count each image: they are too narrow."
+    assert narrow in describe_accuracy(bundle_scores(40, groups=8))
+    assert not any("too narrow" in line for line in describe_accuracy(bundle_scores(40, groups=40)))
+    assert evaluate_bundle(Predictor(bundle), noise_dataset()).groups == 24  # each image stands alone
