@@ -13,10 +13,12 @@ from dear.adapters.evaluation_page import load_view
 from dear.adapters.fit import fit
 from dear.adapters.predictor import Predictor
 from dear.adapters.scoring import find_classes, find_twins_of_training, predict_images, unseen
+from dear.adapters.wording import describe_groups
 from dear.backbone.names import warn_of_toy
 from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import Subset, leave_subsets
 from dear.data.images.decode import as_image
+from dear.data.images.photos import group_names
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.errors import DataError, SettingsError, list_names, plural, printable
@@ -98,6 +100,7 @@ class Comparison:
         left_out: Images that are not, for one of the classifiers was fitted on them.
         other_images: Images that are not, for their class is not one of both.
         twins: Images among those compared that are near-duplicates of the data's training images.
+        groups: How many groups the images are from; an image that is in none counts as one.
         classes: The classes that both have, the candidates of both.
         other_classes: The classes that only the first has, and those that only the second has.
         only_first, only_second: How many images are right with one of them alone.
@@ -114,6 +117,7 @@ class Comparison:
     left_out: int
     other_images: int
     twins: int
+    groups: int
     classes: tuple[str, ...]
     other_classes: tuple[tuple[str, ...], tuple[str, ...]]
     first: ClassifierScores
@@ -161,6 +165,7 @@ class Comparison:
                 f"{self.twins:,} of the images are near-duplicates of training images of the data, or of "
                 "their group: the split leaks."
             )
+        notes += describe_groups(self.groups, self.images)
         if self.other_images or any(self.other_classes):
             alone = [
                 f"{list_names(names, 5)} (only {scores.name})"
@@ -208,12 +213,10 @@ def compare(
         raise SettingsError(
             f"{next(iter(fit_options))} is for methods that are fitted: a bundle has its own."
         )
-    predictors, names = list[Predictor](), list[str]()
+    options: dict[str, Any] = {"pretrained": pretrained, **fit_options}
+    names, predictors = [_name(source) for source in (first, second)], list[Predictor]()
     for source in (first, second):
-        names.append(_name(source))
-        predictors.append(
-            _predictor(source, data, predictors, dataset, device, pretrained=pretrained, **fit_options)
-        )
+        predictors.append(_predictor(source, data, predictors, dataset, device, **options))
     if names[0] == names[1]:
         names = [f"{names[0]} (first)", f"{names[1]} (second)"]
     settings = (dataset or DataSettings()).with_test_share(1.0).skip_broken()
@@ -299,6 +302,7 @@ def compare_predictors(
         left_out=left_out,
         other_images=int((~is_common).sum()),
         twins=int(find_twins_of_training(dataset, images).sum()),
+        groups=len({*group_names(images)}),
         other_classes=tuple(others),
     )
     return comparison, images

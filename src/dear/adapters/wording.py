@@ -72,14 +72,21 @@ def describe_accuracy(scores: BundleScores) -> list[str]:
             apart = "nothing is known about new images"
         twins = f"{scores.twins if others else 'all'} of these images are near-duplicates of training images"
         lines.insert(0, f"The split leaks: {twins}, or of their group; {apart}.")
-    elif 0 < scores.groups < GROUPED * images:
-        lines.append(
-            f"These images are from {plural(scores.groups, 'group')}, and the intervals count each image: "
-            "they are too narrow."
-        )
+    else:
+        lines += describe_groups(scores.groups, images)
     if low <= chance and scores.twins < images:
         lines.insert(0, "Not clearly better than chance.")
     return lines
+
+
+def describe_groups(groups: int, images: int) -> list[str]:
+    """That intervals are too narrow, if so many images are from few groups."""
+    if not 0 < groups < GROUPED * images:
+        return []
+    return [
+        f"These images are from {plural(groups, 'group')}, and the intervals count each image: "
+        "they are too narrow."
+    ]
 
 
 def verdict(scores: BundleScores) -> list[str]:

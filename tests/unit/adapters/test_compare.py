@@ -67,9 +67,10 @@ def test_counts_by_hand() -> None:
     second = predictions(labels, [0, 0, 0, 0, 0, 1, 1, 2, 1, 2])
     result = compare_predictions(
         (first, second), Noise(labels), ("old", "new"), methods=("a", "b"), right_of_all=(6, 7), data="toys",
-        left_out=0, other_images=0, twins=0, other_classes=((), ()),
+        left_out=0, other_images=0, twins=0, groups=8, other_classes=((), ()),
     )  # fmt: skip
     assert (result.first.right, result.second.right, result.images) == (6, 8, 10)
+    assert "from 8 groups" in result.verdict  # of ten images
     assert (result.only_first, result.only_second) == (1, 3)
     assert result.difference == pytest.approx(0.2)
     assert (result.low, result.high) == pytest.approx((1 / 6 - 0.35284, 1 / 6 + 0.35284), abs=1e-4)
