@@ -180,7 +180,9 @@ def test_part_of_a_recipe(tmp_path: Path) -> None:
 def test_recipes_without_a_data_set_are_left_out() -> None:
     """Each by its name; the others keep this one."""
     experiments = load_recipes(RECIPES / "paper")
-    with pytest.warns(UserWarning, match="left out.*: ablations:quantile, ablations:attributes, domain-g") as said:
+    with pytest.warns(
+        UserWarning, match="left out.*: ablations:quantile, ablations:attributes, domain-g"
+    ) as said:
         changed = change(experiments, data=["eurosat"])
     assert len(said) == 1
     assert {experiment.data for experiment in changed} == {("EuroSAT",)}
