@@ -37,10 +37,11 @@ from dear.backbone.names import (
     unknown_model,
     weights_name,
 )
-from dear.errors import DearError, WeightsError, first_line, printable
+from dear.errors import DearError, WeightsError, first_line
 from dear.limits import at_most
 from dear.reading.files import ReadingError, expanded
 from dear.reading.typed import shown
+from dear.text import printable
 
 
 def load_clip(
