@@ -165,7 +165,7 @@ def command_recipe(
 
     Args:
         path: A recipe, one part of it as FILE.yaml:NAME, or a folder of recipes.
-        data: Only these of the recipe's data sets.
+        data: Only these of the recipe's data sets. Recipes of a folder that have none of them are left out.
         methods: Only these of the recipe's methods. Classes outside the package have to be named to be
             imported; these alone leave the others in.
         seeds: Seeds to use instead of the recipe's.
