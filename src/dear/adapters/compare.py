@@ -20,7 +20,7 @@ from dear.data.images.decode import as_image
 from dear.data.images.photos import group_names
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
-from dear.errors import DataError, SettingsError, list_names, plural, printable
+from dear.errors import DataError, SettingsError
 from dear.evaluation.metrics import calibration_error, log_loss
 from dear.evaluation.predictions import ImagePredictions, Predictions
 from dear.methods.registry import METHODS
@@ -29,6 +29,7 @@ from dear.report.grid import csv_file
 from dear.report.intervals import LEVEL, describe_groups, gain_interval, mcnemar_test, share_interval
 from dear.report.mistakes import WORST, image_rows, percent, title_of
 from dear.report.render import gallery_photo, render_page, write_page
+from dear.text import list_names, plural, printable
 from dear.training.cache import Cache
 from dear.writing import require_writable
 

@@ -39,13 +39,14 @@ from dear.data.sources.corrections import (
 )
 from dear.data.sources.listing import WHOLE
 from dear.data.sources.table import CHECKED, PREDICTED, read_answers
-from dear.errors import DataError, OutputError, list_names, without_surrogates
+from dear.errors import DataError, OutputError
 from dear.evaluation.resolve import MethodSetup
 from dear.evaluation.session import Session
 from dear.methods.registry import AUTO, FIT_METHOD, known_method, method_class
 from dear.progress import Progress, Steps
 from dear.reading.files import CORRECTIONS, expanded
 from dear.report.render import THUMBNAIL, data_url, render_page, write_page
+from dear.text import list_names, without_surrogates
 from dear.writing import csv_path, csv_rows, csv_text
 
 MAX_CARDS = 200  # on the page

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 
 from dear.adapters.facts import BundleScores, NameCost, TrainingFacts, UnlabeledGain
-from dear.errors import list_names, plural, printable
 from dear.methods.registry import FIT_METHOD
 from dear.report.intervals import LEVEL, describe_groups, gain_interval, share_interval
+from dear.text import list_names, plural, printable
 
 UNOWNED = "rest"
 """Name of the summed evidence of all attributes that own no head. It is about none of them."""

@@ -9,7 +9,8 @@ from jaxtyping import Int, UInt8
 from torch import Tensor
 
 from dear.data.settings import DataSettings, Sampling
-from dear.errors import DataError, compose
+from dear.errors import DataError
+from dear.text import compose
 
 Picture = UInt8[Tensor, "3 height width"]
 """An 8-bit RGB picture."""

@@ -53,8 +53,9 @@ from dear.data.sources.listing import (
 )
 from dear.data.sources.objects import ReadImage, read_object, read_pairs
 from dear.data.sources.splits import PREFIX, divide, is_drawn, names_of_splits, read_coop, split_file
-from dear.errors import DataError, Detail, list_names, plural, warn, without_surrogates
+from dear.errors import DataError, Detail, warn
 from dear.reading.files import CORRECTIONS, expanded, is_passed_over
+from dear.text import list_names, plural, without_surrogates
 from dear.world.tasks import load_task, task_names
 
 

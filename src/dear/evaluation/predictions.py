@@ -21,9 +21,10 @@ from dear.data.dataset import Images
 from dear.data.fewshot import leave_subsets
 from dear.data.images.photos import PhotoImages, group_names
 from dear.data.images.transforms import load_test_views, prefetch_views, to_unit
-from dear.errors import DataError, without_surrogates
+from dear.errors import DataError
 from dear.methods.base import ImageFeatures, Method
 from dear.progress import Progress, silent
+from dear.text import without_surrogates
 from dear.training.cache import Cache, trunk_facts
 
 MOST_LOGITS, FEWEST_LOGITS = 1_000_000, 10

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from statistics import NormalDist
 
-from dear.errors import plural
+from dear.text import plural
 
 LEVEL = 0.95
 """Level of every interval."""

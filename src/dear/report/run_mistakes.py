@@ -18,7 +18,7 @@ from PIL import Image
 
 from dear.data.images.decode import as_image, decode, read_image
 from dear.data.loading import of_world
-from dear.errors import DataError, DearError, plural, without_surrogates
+from dear.errors import DataError, DearError
 from dear.evaluation.predictions import list_parts, load_predictions
 from dear.evaluation.resolve import file_part
 from dear.report.grid import csv_file
@@ -34,6 +34,7 @@ from dear.report.records import (
     protocol,
     record_title,
 )
+from dear.text import plural, without_surrogates
 from dear.world.tasks import WorldImages, load_task
 
 MAX_PARTS = 32

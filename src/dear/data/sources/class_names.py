@@ -21,9 +21,10 @@ from dear.data.sources.listing import (
     require_distinct,
     without_zeros,
 )
-from dear.errors import DataError, compose, list_names, plural
+from dear.errors import DataError
 from dear.reading.files import ReadingError, read_text
 from dear.reading.plain import QUOTES, parse_json
+from dear.text import compose, list_names, plural
 
 MOST_NAMED = 20  # classes that a note has with their names
 WORDNET_ID = re.compile(r"n\d{8}")

@@ -25,8 +25,9 @@ from dear.data.sources.listing import (
     sort_names,
 )
 from dear.data.sources.table import ESCAPED, LABELS, PATHS, column, read_rows
-from dear.errors import DataError, plural
+from dear.errors import DataError
 from dear.reading.files import CORRECTIONS, expanded
+from dear.text import plural
 from dear.writing import csv_rows, csv_text, locked, output_file
 
 REMOVE = "remove"

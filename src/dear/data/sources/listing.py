@@ -16,8 +16,9 @@ from typing import NamedTuple
 from urllib.parse import unquote
 
 from dear.data.images.decode import SUFFIXES
-from dear.errors import DataError, compose, list_names, plural, without_surrogates
+from dear.errors import DataError
 from dear.limits import at_most
+from dear.text import compose, list_names, plural, without_surrogates
 
 PARTS = ("train", "val", "test")
 NO_SPLIT = "the data has no split"

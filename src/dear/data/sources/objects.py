@@ -21,8 +21,9 @@ from dear.data.sources.folder import ignored_note, image_files
 from dear.data.sources.huggingface import list_tables, undecoded
 from dear.data.sources.listing import Listing, plain_label, sort_names
 from dear.data.sources.table import LABELS, PATHS, Entry, column, listing_of
-from dear.errors import DataError, list_names, plural
+from dear.errors import DataError
 from dear.reading.files import is_passed_over
+from dear.text import list_names, plural
 
 ReadImage = Callable[[str], Any]
 """Gives the image of a row's path, for images that are not files."""

@@ -28,9 +28,10 @@ from dear.data.sources.listing import (
     require_distinct,
     require_inside,
 )
-from dear.errors import DataError, compose, list_names, plural
+from dear.errors import DataError
 from dear.reading.files import is_passed_over
 from dear.reading.plain import read_json
+from dear.text import compose, list_names, plural
 from dear.writing import atomic_write
 
 PREFIX = "split_zhou_"

@@ -30,9 +30,10 @@ from dear.data.sources.listing import (
     sort_names,
 )
 from dear.data.sources.splits import Split, split_of
-from dear.errors import DataError, DearError, list_names
+from dear.errors import DataError, DearError
 from dear.reading.files import read_text
 from dear.reading.plain import QUOTES, parse_json
+from dear.text import list_names
 
 SUFFIXES = (".csv", ".tsv", ".jsonl")
 COLUMNS = "path, label and, optionally, split"
