@@ -6,25 +6,22 @@ The command line prints them without a traceback; any other exception is a bug a
 import copyreg
 import errno
 import sys
-import unicodedata
 import warnings
-from collections.abc import Iterable
-from difflib import SequenceMatcher
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
-CLOSE_ENOUGH = 0.6
+from dear.text import LONGEST_NAME, likely, list_names, nearest_first, printable
+
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
 """Errors of a disk that is full, over quota, read-only or failing."""
 
 NO_MEMORY = ("can't allocate memory", "not enough memory", "out of memory")
 """What torch's allocators say."""
 
-CONTROLS = frozenset([*range(0x20), *range(0x7F, 0xA0), *range(0x2028, 0x202F), *range(0x2066, 0x206A)])
-"""Characters that control a terminal, end a line or change the text direction; file names may hold them."""
-
-LONGEST_MESSAGE, LONGEST_NAME = 1500, 100
-"""Characters of a message, and of an unknown name in one: they may come from a file or a request."""
+LONGEST_MESSAGE = 1500  # characters
 
 
 class DearError(Exception):
@@ -110,6 +107,40 @@ class OutputError(DearError):
     """An output path that cannot be written: no permission, not a directory, or already in use."""
 
 
+_faults: ContextVar[dict[str, None] | None] = ContextVar("faults", default=None)
+
+
+@contextmanager
+def collected_faults() -> Iterator[dict[str, None]]:
+    """Context in which each `fault` in the lists of a data set is collected, once by its text, instead of
+    ending the reading.
+    """
+    faults = dict[str, None]()  # an ordered set of texts: an error keeps a traceback
+    token = _faults.set(faults)
+    try:
+        yield faults
+    finally:
+        _faults.reset(token)
+
+
+def fault(error: DataError) -> None:
+    """Raise an error in the lists of a data set. Where faults are collected it returns, and reading continues
+    without the faulty entry.
+    """
+    if (faults := _faults.get()) is None:
+        raise error
+    faults[str(error)] = None
+
+
+@contextmanager
+def as_fault() -> Iterator[None]:
+    """Context in which a DataError is a `fault`."""
+    try:
+        yield
+    except DataError as error:
+        fault(error)
+
+
 INNER = frozenset([__name__.partition(".")[0], "torch", "contextlib", "jaxtyping", "sklearn"])
 """Packages skipped when a warning looks for the user's line: this one, and what calls it for a user."""
 
@@ -131,25 +162,6 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
     warnings.warn(message, category, stacklevel=level)
 
 
-def printable(text: str, *, lines: bool = False) -> str:
-    """Text for display, with control characters escaped; ``lines`` keeps line ends and tabs."""
-    return text.translate(_ESCAPES_IN_LINES if lines else _ESCAPES)
-
-
-def compose(text: str) -> str:
-    """The text in Unicode's composed form (NFC): macOS may store accents apart from their letters."""
-    return text if text.isascii() else unicodedata.normalize("NFC", text)
-
-
-def without_surrogates(text: str) -> str:
-    """Text that UTF-8 can hold: "?" for each byte of a file's name that is none."""
-    return text.encode("utf-8", "replace").decode()
-
-
-_ESCAPES = {code: f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" for code in CONTROLS} | {10: "\\n"}
-_ESCAPES_IN_LINES = {code: text for code, text in _ESCAPES.items() if code not in (9, 10)}
-
-
 def of_the_disk(error: OSError) -> bool:
     """True if a write failed because of the disk rather than the request."""
     return error.errno in NO_ROOM
@@ -160,21 +172,6 @@ def of_memory(error: BaseException) -> bool:
     return isinstance(error, MemoryError) or any(words in str(error) for words in NO_MEMORY)
 
 
-def list_names(names: Iterable[str], most: int | None = None) -> str:
-    """Names for a message, in the given order: "a, b" or, beyond ``most``, "a, b ... and 3 more"."""
-    names = [*names]
-    listed = names[:most]
-    more = f" ... and {len(names) - len(listed)} more" if len(listed) < len(names) else ""
-    return (", ".join(listed) or "none") + more
-
-
-def plural(number: int, noun: str) -> str:
-    """A number of things: "1 image", "2 images", "3 classes"."""
-    if number == 1:
-        return f"1 {noun}"
-    return f"{number:,} {noun}{'es' if noun.endswith(('s', 'ch')) else 's'}"
-
-
 def installation(extra: str) -> str:
     """How to install an extra, for a message: from a clone, since no registry has `dear`."""
     return f"pip install '.[{extra}]' in the clone of dear"
@@ -183,20 +180,3 @@ def installation(extra: str) -> str:
 def first_line(error: BaseException) -> str:
     """The first line of another library's error, up to 200 characters; its class if it is empty."""
     return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
-
-
-def nearest_first(name: str, candidates: Iterable[str]) -> list[str]:
-    """Sort candidates by similarity to a name, ignoring case; ties alphabetically."""
-    return sorted(candidates, key=lambda candidate: (-_likeness(name, candidate), candidate))
-
-
-def likely(name: str, candidates: Iterable[str]) -> str | None:
-    """The candidate that a mistyped name probably stands for, if any is close enough."""
-    nearest = next(iter(nearest_first(name, candidates)), None)
-    return nearest if nearest is not None and _likeness(name, nearest) >= CLOSE_ENOUGH else None
-
-
-def _likeness(name: str, candidate: str) -> float:
-    # The matcher takes time quadratic in the lengths, and a name may come from a request.
-    pair = name[:LONGEST_NAME].casefold(), candidate[:LONGEST_NAME].casefold()
-    return SequenceMatcher(None, *pair).ratio()

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO
 from uuid import uuid4
 
-from dear.errors import OutputError, printable
+from dear.errors import OutputError
+from dear.text import printable
 
 UNFINISHED = "unfinished"
 """The folder of checkpoints inside the output folder of a command."""

@@ -3,16 +3,9 @@
 import pickle
 from pathlib import Path
 
-from dear.errors import (
-    DataError,
-    DearError,
-    TrainingDiverged,
-    UnknownNameError,
-    nearest_first,
-    plural,
-    printable,
-)
+from dear.errors import DataError, DearError, TrainingDiverged, UnknownNameError
 from dear.reading.files import ReadingError
+from dear.text import nearest_first, plural, printable
 
 
 def test_unknown_name_lists_the_known_ones_nearest_first() -> None:

@@ -40,8 +40,8 @@ from dear.curation.issues import REFUSED_SHARE, Issue, describe_issues
 from dear.curation.outliers import PREFIX, OutlierModel, describe_refusal
 from dear.data.images.photos import HASH_BYTES
 from dear.data.settings import checked_templates
-from dear.data.sources.listing import require_distinct
-from dear.errors import BundleError, DataError, DearError, first_line, list_names, plural, printable
+from dear.data.sources.class_names import require_distinct
+from dear.errors import BundleError, DataError, DearError, first_line
 from dear.evaluation.records import may_be_record
 from dear.methods.base import Method
 from dear.methods.declaration import MethodSettings
@@ -50,6 +50,7 @@ from dear.reading.files import ReadingError, expanded
 from dear.reading.tensors import read_tensors
 from dear.reading.typed import Range, Share, typed
 from dear.roles.table import RoleTable
+from dear.text import list_names, plural, printable
 from dear.training.seeding import generator
 from dear.writing import output_folder
 

@@ -15,12 +15,13 @@ from dear.adapters.wording import describe_test, list_facts, list_metrics, verdi
 from dear.backbone.loading import hub
 from dear.backbone.names import CARD as CARD_OF_TINY
 from dear.backbone.names import TINY, may_be_folder
-from dear.errors import BundleError, DearError, OutputError, first_line, printable
+from dear.errors import BundleError, DearError, OutputError, first_line
 from dear.evaluation.records import may_be_record, read_record
 from dear.limits import LimitError
 from dear.reading.files import ReadingError, expanded
 from dear.reading.plain import read_json
 from dear.reading.typed import typed
+from dear.text import printable
 from dear.writing import UNFINISHED, foreign_files, try_place, writing
 
 if TYPE_CHECKING:

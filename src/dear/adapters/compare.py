@@ -12,7 +12,6 @@ from dear.adapters.bundle import Bundle
 from dear.adapters.evaluation_page import load_view
 from dear.adapters.predictor import Predictor
 from dear.adapters.scoring import find_classes, find_twins_of_training, predict_images, unseen
-from dear.adapters.wording import describe_groups
 from dear.backbone.names import warn_of_toy
 from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import Subset, leave_subsets
@@ -20,14 +19,15 @@ from dear.data.images.decode import as_image
 from dear.data.images.photos import group_names
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
-from dear.errors import DataError, list_names, plural, printable
+from dear.errors import DataError
 from dear.evaluation.metrics import calibration_error, log_loss
 from dear.evaluation.predictions import ImagePredictions, Predictions
 from dear.reading.files import expanded
 from dear.report.grid import csv_file
-from dear.report.intervals import LEVEL, gain_interval, mcnemar_test, share_interval
+from dear.report.intervals import LEVEL, describe_groups, gain_interval, mcnemar_test, share_interval
 from dear.report.mistakes import WORST, image_rows, percent, title_of
 from dear.report.render import gallery_photo, render_page, write_page
+from dear.text import list_names, plural, printable
 from dear.training.cache import Cache
 from dear.writing import require_writable
 

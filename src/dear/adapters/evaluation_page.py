@@ -19,7 +19,6 @@ from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import leave_subsets
 from dear.data.images.decode import as_image
 from dear.data.images.transforms import load_test_views, to_unit
-from dear.errors import without_surrogates
 from dear.evaluation.metrics import expected_error, reliability
 from dear.evaluation.predictions import ImagePredictions, Predictions
 from dear.methods.registry import frozen_clip
@@ -34,6 +33,7 @@ from dear.report.plots import (
 )
 from dear.report.render import render_page, write_page
 from dear.roles.table import HeadRole, RoleTable
+from dear.text import without_surrogates
 from dear.writing import require_writable
 
 PAGE = "evaluation.html"

@@ -29,9 +29,9 @@ from dear.data.dataset import Dataset
 from dear.data.images.photos import split_hashes
 from dear.data.loading import held_notes, is_several, of_world
 from dear.data.settings import DataSettings
+from dear.data.sources.class_names import with_spaces
 from dear.data.sources.corrections import answered_contents
-from dear.data.sources.listing import with_spaces
-from dear.errors import DearError, OutputError, SettingsError, plural, warn
+from dear.errors import DearError, OutputError, SettingsError, warn
 from dear.evaluation.environment import environment
 from dear.evaluation.resolve import MethodSetup, ResolvedRun, Select
 from dear.evaluation.session import Session
@@ -40,6 +40,7 @@ from dear.methods.registry import AUTO, FIT_METHOD
 from dear.progress import OnStep, Progress, Steps, TrainingStep
 from dear.reading.files import ReadingError, expanded
 from dear.reading.tensors import read_tensors
+from dear.text import plural
 from dear.training.cache import Cache
 from dear.training.settings import check_training
 from dear.writing import UNFINISHED, locked, output_file

@@ -28,8 +28,9 @@ from dear.data.images.photos import is_image, picture_of, require_unit, split_ha
 from dear.data.images.transforms import eval_view, to_unit
 from dear.data.sources.corrections import answered_contents
 from dear.data.sources.objects import each_image
-from dear.errors import BundleError, DataError, SettingsError, plural, warn
+from dear.errors import BundleError, DataError, SettingsError, warn
 from dear.methods.base import Method
+from dear.text import plural
 
 BATCH = 32
 CACHED = 16

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from dear.data.sources.table import CHECKED, LABELS, NONE, PREDICTED, SUGGESTED, holds_answers
-from dear.errors import DataError, OutputError, SettingsError, list_names
+from dear.errors import DataError, OutputError, SettingsError
 from dear.reading.files import expanded
+from dear.text import list_names
 from dear.writing import UNFINISHED, csv_path, csv_rows, csv_text, output_file
 
 SUFFIXES = (".csv", ".jsonl")

@@ -29,6 +29,7 @@ from dear.data.images.decode import as_image
 from dear.data.images.photos import HeldImages, PhotoImages, file_hash, image_hashes
 from dear.data.loading import held_notes, name_listings, read_source
 from dear.data.settings import DataSettings
+from dear.data.sources.class_names import WHOLE
 from dear.data.sources.corrections import (
     REMOVE,
     Correction,
@@ -37,15 +38,15 @@ from dear.data.sources.corrections import (
     key_of,
     merge_corrections,
 )
-from dear.data.sources.listing import WHOLE
 from dear.data.sources.table import CHECKED, PREDICTED, read_answers
-from dear.errors import DataError, OutputError, list_names, without_surrogates
+from dear.errors import DataError, OutputError
 from dear.evaluation.resolve import MethodSetup
 from dear.evaluation.session import Session
 from dear.methods.registry import AUTO, FIT_METHOD, known_method, method_class
 from dear.progress import Progress, Steps
 from dear.reading.files import CORRECTIONS, expanded
 from dear.report.render import THUMBNAIL, data_url, render_page, write_page
+from dear.text import list_names, without_surrogates
 from dear.writing import csv_path, csv_rows, csv_text
 
 MAX_CARDS = 200  # on the page

@@ -69,8 +69,10 @@ def architecture(model: str) -> str:
 
 def weights_name(model: str, pretrained: str | None) -> str | None:
     """A tag of an architecture as open_clip writes it (it also accepts capitals and hyphens); any other name
-    of weights unchanged.
+    of weights unchanged. The architecture of `REAL` has its weights if none are named.
     """
+    if pretrained is None and architecture(model) == REAL.model:
+        return REAL.pretrained
     tag = (pretrained or "").lower().replace("-", "_")
     return tag if tag in openclip.list_pretrained_tags_by_model(architecture(model)) else pretrained
 

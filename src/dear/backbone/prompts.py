@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from dear.backbone import openclip
-from dear.errors import SettingsError, list_names
+from dear.errors import SettingsError
 from dear.limits import at_most
+from dear.text import list_names
 
 EXAMPLES = 3
 """Classes that a warning about cut prompts names."""

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from dear.cli.output import PrintableConsole, table
 from dear.data.settings import DataSettings
-from dear.errors import SettingsError, UnknownNameError, list_names, plural
+from dear.errors import SettingsError, UnknownNameError
+from dear.text import list_names, plural
 
 if TYPE_CHECKING:
     from dear.data.check import Check

@@ -10,8 +10,8 @@ from dear.cli.options import BundleOptions
 from dear.cli.output import PrintableConsole, progress_console, table
 from dear.cli.parsing import Flat
 from dear.data.settings import DataSettings
-from dear.errors import plural
 from dear.reading.files import expanded
+from dear.text import plural
 
 SHOWN = 10  # images that are printed
 

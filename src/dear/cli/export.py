@@ -4,7 +4,7 @@ from pathlib import Path
 
 from dear.adapters.results import Exported
 from dear.cli.output import PrintableConsole, progress_console
-from dear.errors import plural
+from dear.text import plural
 
 CHECKED = 200  # images on which an export is compared with torch
 

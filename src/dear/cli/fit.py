@@ -11,11 +11,11 @@ from dear.cli.output import PrintableConsole
 from dear.cli.parsing import Flat, UsageError, command_line
 from dear.cli.run import collect_settings
 from dear.curation.issues import REFUSED_SHARE, REVIEW_PAGE
-from dear.errors import plural
 from dear.evaluation.experiment import TrainOverrides
 from dear.evaluation.resolve import Select
 from dear.methods.registry import AUTO, known_method
 from dear.reading.files import expanded
+from dear.text import plural
 
 
 def command(

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from dear.cli.options import Backbone, BundleOptions
 from dear.cli.output import PrintableConsole, table
 from dear.cli.parsing import Flat
-from dear.errors import BundleError, DataError, SettingsError, list_names, plural
+from dear.errors import BundleError, DataError, SettingsError
 from dear.reading.files import expanded
 from dear.retrieval.results import Built
+from dear.text import list_names, plural
 
 if TYPE_CHECKING:
     from dear.retrieval.encoder import Encoder

@@ -12,8 +12,8 @@ from dear.cli.output import PrintableConsole
 from dear.cli.parsing import Flat
 from dear.curation.issues import REVIEW_PAGE, describe_issues
 from dear.data.settings import DataSettings
-from dear.errors import list_names, plural
 from dear.methods.registry import AUTO, known_method
+from dear.text import list_names, plural
 
 SHOWN = 10  # suggestions that are printed
 

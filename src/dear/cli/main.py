@@ -33,17 +33,9 @@ from dear.cli.parsing import (
     with_method_settings,
 )
 from dear.cli.registry import OF_EVERY_COMMAND, build_app, load_command
-from dear.errors import (
-    DearError,
-    Detail,
-    UnknownNameError,
-    first_line,
-    likely,
-    of_memory,
-    of_the_disk,
-    printable,
-)
+from dear.errors import DearError, Detail, UnknownNameError, first_line, of_memory, of_the_disk
 from dear.methods.registry import METHODS
+from dear.text import likely, printable
 from dear.threads import end_process
 
 DONE, PARTLY, USER_ERROR, INTERRUPTED, READER_GONE, TERMINATED = 0, 1, 2, 130, 141, 143

@@ -15,7 +15,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from dear.errors import CONTROLS, printable
+from dear.text import CONTROLS, printable
 
 JSON_ESCAPES = {code: f"\\u{code:04x}" for code in CONTROLS if code > 0x7E}
 """Characters that JSON does not escape by itself."""

@@ -20,8 +20,9 @@ from dear.adapters.wording import explain_features
 from dear.cli.options import BundleOptions
 from dear.cli.output import PrintableConsole
 from dear.cli.parsing import Flat
-from dear.errors import DataError, SettingsError, plural, printable
+from dear.errors import DataError, SettingsError
 from dear.reading.files import read_lines
+from dear.text import plural, printable
 
 STDIN = "-"
 WIDTH = 80

@@ -10,8 +10,8 @@ from typing import Self
 from rich.progress import TaskID
 
 from dear.cli.output import progress_console
-from dear.errors import printable
 from dear.progress import Steps, TrainingStep
+from dear.text import printable
 
 EVERY = 30.0
 """Seconds between lines where stderr is no terminal."""

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dear.cli.output import PrintableConsole
-from dear.errors import plural
+from dear.text import plural
 
 if TYPE_CHECKING:
     from dear.report.folder import FolderReport

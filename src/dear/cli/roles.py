@@ -7,8 +7,9 @@ from dear.cli.options import Backbone
 from dear.cli.output import PrintableConsole
 from dear.cli.output import table as grid
 from dear.cli.parsing import Flat
-from dear.errors import SettingsError, plural
+from dear.errors import SettingsError
 from dear.roles.settings import check_table
+from dear.text import plural
 
 if TYPE_CHECKING:
     from dear.roles.ablation import LayerCurve

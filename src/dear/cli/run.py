@@ -14,7 +14,7 @@ from rich.table import Table
 
 from dear.cli.output import PrintableConsole, table
 from dear.cli.parsing import Flat
-from dear.errors import SettingsError, plural
+from dear.errors import SettingsError
 from dear.evaluation.ablations import METHOD, ablation_setups, ablations
 from dear.evaluation.experiment import DataOverrides, Experiment, Machines, RunOptions, TrainOverrides
 from dear.evaluation.protocols import PROTOCOLS
@@ -24,6 +24,7 @@ from dear.evaluation.recipe import change, expand_all, load_recipes
 from dear.evaluation.resolve import MethodSetup, RoleVariant
 from dear.methods.registry import METHODS, known_method, methods_with_roles, option_groups
 from dear.report.grid import Grid
+from dear.text import plural
 
 MAX_ROWS = 300
 """Runs that a dry run prints; a table of more takes longer than finding them."""
@@ -164,7 +165,7 @@ def command_recipe(
 
     Args:
         path: A recipe, one part of it as FILE.yaml:NAME, or a folder of recipes.
-        data: Only these of the recipe's data sets.
+        data: Only these of the recipe's data sets. Recipes of a folder that have none of them are left out.
         methods: Only these of the recipe's methods. Classes outside the package have to be named to be
             imported; these alone leave the others in.
         seeds: Seeds to use instead of the recipe's.

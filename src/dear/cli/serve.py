@@ -7,9 +7,10 @@ from typing import Any
 from dear.cli.options import BundleOptions
 from dear.cli.output import PrintableConsole, progress_console
 from dear.cli.parsing import Flat
-from dear.errors import DataError, SettingsError, installation, plural
+from dear.errors import DataError, SettingsError, installation
 from dear.reading.files import expanded
 from dear.serving.limits import Limits
+from dear.text import plural
 
 TOKEN, DEFAULTS = "DEAR_TOKEN", Limits()
 

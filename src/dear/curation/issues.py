@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dear.errors import plural, printable
+from dear.text import plural, printable
 
 REVIEW_CSV, REVIEW_PAGE = "review.csv", "review.html"
 REFUSED_SHARE = 0.05

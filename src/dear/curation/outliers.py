@@ -10,10 +10,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from dear.errors import DataError, plural
+from dear.errors import DataError
 from dear.methods.dear_plus.fitting import LEAST_IMAGES
 from dear.methods.dear_plus.gaussian import Evidence, LabeledGaussians
 from dear.report.intervals import LEVEL, rank_interval, share_interval
+from dear.text import plural
 
 PREFIX = "known."
 """What the names of its tensors begin with in the file of a bundle."""

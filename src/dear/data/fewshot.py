@@ -24,7 +24,8 @@ from torch import Tensor
 
 from dear.data.dataset import Dataset, HashedImages, Images, Pictures, fingerprint
 from dear.data.settings import Sampling, checked_seed
-from dear.errors import DataError, plural
+from dear.errors import DataError
+from dear.text import plural
 
 UNEVEN = 3
 """The classes are uneven if the largest has this many times the images of the smallest."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from dear.data.settings import DataSettings
 from dear.data.sources.benchmarks import standard_name
-from dear.errors import DataError, DearError, SettingsError, UnknownNameError
+from dear.errors import DataError, DearError, SettingsError, UnknownNameError, warn
 from dear.evaluation.ablations import ablation_setups, ablations
 from dear.evaluation.experiment import Experiment, RunOptions
 from dear.evaluation.protocols import PROTOCOLS
@@ -171,9 +171,10 @@ def change(
     ``settings`` of methods, by method, of training and of reading data sets, and other ``options``, fields of
     `RunOptions`. The method "all" stands for every method that one of them has; classes outside the
     package alone restrict nothing, because they have to be named for dear to import them. A model without
-    weights has its usual ones.
+    weights has its usual ones. Warns of the experiments that are left out, because they have none of the data
+    sets or of the methods.
 
-    Raises DataError for a data set or method that none of them has, and if an experiment is left empty;
+    Raises DataError for a data set or method that none of them has, and if no experiment is left;
     SettingsError for a setting that a recipe gives its rows.
     """
     known_data = dict.fromkeys(standard_name(name) for experiment in experiments for name in experiment.data)
@@ -190,7 +191,7 @@ def change(
     options = {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
     if "model" in options:
         options = {"pretrained": None, **options}
-    changed = []
+    changed, left_out = [], []
     for experiment in experiments:
         chosen_data = tuple(name for name in experiment.data if standard_name(name) in data)
         setups = tuple(
@@ -199,13 +200,18 @@ def change(
             if setup.method in methods
         )
         if not chosen_data or not setups:
-            raise DataError(f"the recipe {experiment.recipe} has none of the data sets, or of the methods.")
+            left_out.append(experiment.recipe)
+            continue
         fields_of_all: dict[str, Any] = {
             "train": {**experiment.train, **train},
             "dataset": replace(experiment.dataset, **dataset),
             "about": {**experiment.about, **({"options": [*options]} if options else {})},
         }
         changed.append(replace(experiment, data=chosen_data, methods=setups, **fields_of_all, **options))
+    if not changed:
+        raise DataError("no recipe to run has one of these data sets together with one of these methods.")
+    if left_out:
+        warn(f"left out, without these data sets or methods: {', '.join(left_out)}")
     return changed
 
 

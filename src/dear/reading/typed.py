@@ -15,8 +15,8 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, NotRequired, Required, TypeVar, Union, get_args, get_origin
 
-from dear.errors import likely, list_names
 from dear.reading.files import ReadingError
+from dear.text import likely, list_names
 
 LONGEST = 40  # characters of a text in a message
 Fitted = TypeVar("Fitted")

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from dear.errors import plural
 from dear.evaluation.ablations import METHOD, Ablation, ablations
 from dear.report import published
 from dear.report.grid import Cell, Grid, GridRow, marked
@@ -18,6 +17,7 @@ from dear.report.protocols.half_scores import (
     scores_of,
 )
 from dear.report.records import CHANCE, Record, checked, data_sets_of, is_benchmark, runs_frame
+from dear.text import plural
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -16,7 +16,7 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from dear.errors import printable
+from dear.text import printable
 
 INK = "#010203"
 """Drawn in this color; report.css turns it into that of the text, which is light on a dark page."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dear.errors import DataError, without_surrogates
+from dear.errors import DataError
 from dear.evaluation.records import is_record_name, read_record
 from dear.limits import LimitError
 from dear.reading.files import ReadingError, walk_folders
@@ -15,6 +15,7 @@ from dear.report.records import Record, grouped, readable, runs_frame
 from dear.report.render import write_page
 from dear.report.report_page import report_page
 from dear.report.run_mistakes import mistakes_files
+from dear.text import without_surrogates
 
 PAGE = "report.html"
 SELECTION = (

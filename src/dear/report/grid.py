@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as RichTable
 
-from dear.errors import printable
+from dear.text import printable
 from dear.writing import csv_text
 
 if TYPE_CHECKING:

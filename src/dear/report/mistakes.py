@@ -13,11 +13,11 @@ from matplotlib.figure import Figure
 from pandas import DataFrame, Series, concat
 from PIL import Image
 
-from dear.errors import without_surrogates
 from dear.evaluation.predictions import ImagePredictions
 from dear.report.drawing import Drawing
 from dear.report.grid import Cell, Grid, GridRow
 from dear.report.render import gallery_photo
+from dear.text import without_surrogates
 
 NUMBERED = 20  # classes up to which the counts stand in the cells of the matrix
 NAMED = 60  # classes up to which their names stand beside the matrix

@@ -10,8 +10,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from PIL import Image
 
-from dear.errors import printable
 from dear.report.drawing import Drawing, figure_files
+from dear.text import printable
 from dear.writing import output_file, output_folder
 
 THUMBNAIL = 112  # pixels of a photograph on a page

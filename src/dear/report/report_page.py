@@ -8,7 +8,6 @@ from typing import Any
 from pandas import DataFrame
 
 from dear.backbone.names import TINY
-from dear.errors import plural
 from dear.evaluation.protocols import PROTOCOLS
 from dear.evaluation.records import part_of
 from dear.methods.registry import FROZEN
@@ -35,6 +34,7 @@ from dear.report.render import render_page
 from dear.report.roles_page import head_role_map
 from dear.report.run_mistakes import RunMistakes, describe_tests, mistakes_by_part, mistakes_page
 from dear.roles.table import RoleTable
+from dear.text import plural
 
 PUBLISHED = "Numbers labeled published are the paper's; all others come from the run records."
 TOY = (

@@ -13,13 +13,13 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from PIL import Image
 
-from dear.errors import without_surrogates
 from dear.report.drawing import NEUTRAL, PALETTE, Drawing, concept_styles, legend_below
 from dear.report.render import data_url, render_page, write_html
 from dear.roles.ablation import LITTLE, LayerCurve
 from dear.roles.pictures import HeadGallery, HeadImages
 from dear.roles.table import ROLES, UNIT, HeadRole, RoleTable
 from dear.roles.trust import doubts, share_mark, top_share
+from dear.text import without_surrogates
 
 SIDES = {3000: 64, 8000: 48, 10**9: 32}
 """Pixels of a picture's side by how many pictures a page may have with it: about 7 MB at most."""

@@ -17,11 +17,12 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from dear.backbone.clip import Identity
-from dear.errors import DataError, SettingsError, plural
+from dear.errors import DataError, SettingsError
 from dear.roles.clusters import Clusters, find_clusters, optional, validity
 from dear.roles.phrases import Pool, embed_phrases, general_pool
 from dear.roles.settings import RoleSettings
 from dear.roles.table import Head, HeadRole, Role, RoleTable
+from dear.text import plural
 
 K_RANGE = range(3, 8)
 MAPPED = 1000  # phrases on the map; if there are more, every second, third, ...

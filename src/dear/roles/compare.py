@@ -4,8 +4,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dear.errors import RoleTableError, plural
+from dear.errors import RoleTableError
 from dear.roles.table import RoleTable
+from dear.text import plural
 
 
 @dataclass(frozen=True)

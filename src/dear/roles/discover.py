@@ -16,7 +16,7 @@ from dear.backbone.clip import Clip
 from dear.backbone.names import TINY
 from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import Subset
-from dear.errors import DataError, plural, warn
+from dear.errors import DataError, warn
 from dear.progress import Progress, silent
 from dear.roles.ablation import layer_curve
 from dear.roles.assign import build_table, require_concepts
@@ -26,6 +26,7 @@ from dear.roles.settings import RoleSettings
 from dear.roles.table import RoleTable
 from dear.roles.textspan import Span, enough_images, textspan
 from dear.roles.trust import doubts
+from dear.text import plural
 
 TEXT_BATCH = 256
 DISCOVER = "discover"

@@ -12,9 +12,10 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from dear.errors import DataError, SettingsError, plural
+from dear.errors import DataError, SettingsError
 from dear.reading.files import read_lines
 from dear.reading.typed import shown
+from dear.text import plural
 from dear.writing import output_file
 
 HeadPhrases = Mapping[tuple[int, int], tuple[str, ...]]

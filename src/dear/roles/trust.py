@@ -2,9 +2,9 @@
 without heads.
 """
 
-from dear.errors import plural
 from dear.roles.ablation import LITTLE, LayerCurve, layers_in_words
 from dear.roles.table import HeadRole, RoleTable
+from dear.text import plural
 
 CLEAR = 0.45
 """Share of its dominant concept below which a head is too unclear to trust [ours]: on a real TEXTSPAN result

@@ -24,12 +24,13 @@ from dear.adapters.attention import overlay
 from dear.adapters.wording import UNOWNED, explain_features
 from dear.backbone.names import TINY
 from dear.data.images.decode import encode_png
-from dear.errors import DearError, UnknownNameError, without_surrogates
+from dear.errors import DearError, UnknownNameError
 from dear.limits import LimitError, at_most
 from dear.reading.plain import split_list
 from dear.serving.limits import Limits, Refused
 from dear.serving.middleware import Guard, respond
 from dear.serving.service import Service
+from dear.text import without_surrogates
 
 STATIC = Path(__file__).with_name("static")
 FILES = {"/": "index.html", "/page.css": "page.css", "/page.js": "page.js", "/table.js": "table.js"}

@@ -28,6 +28,7 @@ from dear.data.images.hashes import hash_files
 from dear.data.images.photos import hash_image
 from dear.data.images.transforms import eval_view, to_unit
 from dear.data.settings import DataSettings
+from dear.data.sources.class_names import plain_name
 from dear.data.sources.corrections import (
     REMOVE,
     Correction,
@@ -36,14 +37,14 @@ from dear.data.sources.corrections import (
     merge_corrections,
 )
 from dear.data.sources.folder import image_files
-from dear.data.sources.listing import plain_name
-from dear.errors import DataError, DearError, first_line, printable
+from dear.errors import DataError, DearError, first_line
 from dear.limits import LimitError, at_most
 from dear.retrieval.encoder import HeadEncoder
 from dear.retrieval.index import Index, pair_weights
 from dear.retrieval.results import Hit
 from dear.retrieval.sheet import read_indexed
 from dear.serving.limits import Limits, Refused
+from dear.text import printable
 from dear.writing import csv_path
 
 MOST_COPIES = 20

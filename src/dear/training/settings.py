@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from dear.backbone.names import Precision
-from dear.errors import SettingsError, plural
+from dear.errors import SettingsError
 from dear.reading.overrides import check_overrides
 from dear.reading.typed import shown
+from dear.text import plural
 
 Optimizer = Literal["adamw", "sgd", "adam"]
 Schedule = Literal["epoch", "step"]

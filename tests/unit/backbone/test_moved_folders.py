@@ -68,7 +68,9 @@ def test_a_folder_that_moved(
 @pytest.mark.parametrize("pretrained", [None, "new/open_clip_model.safetensors"])
 def test_a_folder_that_is_not_here(bundle: Bundle, model: Path, pretrained: str | None) -> None:
     shutil.move(model, "new")
-    with pytest.raises(WeightsError, match=r"the bundle of zero-shot is 'clip'.*--pretrained FOLDER"):
+    wrong = f"; '{pretrained}' is no folder" if pretrained else ""
+    named = rf"the bundle of zero-shot is 'clip'.* an architecture{wrong}: .*--pretrained FOLDER"
+    with pytest.raises(WeightsError, match=named):
         bundle.load_backbone(pretrained=pretrained)
 
 

@@ -15,7 +15,8 @@ from dear.adapters.results import write_predictions
 from dear.cli.output import PrintableConsole
 from dear.cli.predict import Predicted, render
 from dear.data.settings import checked_templates
-from dear.errors import CONTROLS, DearError
+from dear.errors import DearError
+from dear.text import CONTROLS
 from tests.conftest import small_clip_of
 from tests.helpers.bundles import small_predictor
 from tests.helpers.server import picture

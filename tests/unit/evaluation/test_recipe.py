@@ -171,10 +171,30 @@ def test_part_of_a_recipe(tmp_path: Path) -> None:
     for options, missing in (
         ({"data": ["stamped-tiles", "other"]}, "'other'.* mixed-paints, s"),
         ({"methods": ["dear", "maple"]}, "'maple'.* zero-shot, dear"),
-        ({"methods": ["zero-shot"]}, "recipe two"),
+        ({"methods": ["zero-shot"], "data": ["other"]}, "'other'"),
     ):
         with pytest.raises(DataError, match=missing):
             change([one, two], **options)
+
+
+def test_recipes_without_a_data_set_are_left_out() -> None:
+    """Each by its name; the others keep this one."""
+    experiments = load_recipes(RECIPES / "paper")
+    with pytest.warns(
+        UserWarning, match="left out.*: ablations:quantile, ablations:attributes, domain-g"
+    ) as said:
+        changed = change(experiments, data=["eurosat"])
+    assert len(said) == 1
+    assert {experiment.data for experiment in changed} == {("EuroSAT",)}
+    names = [experiment.recipe for experiment in changed]
+    assert len(names) == len(experiments) - 3
+    assert {"ablations:mask", "cross-dataset"} < {*names}
+    with pytest.warns(UserWarning, match="left out"), pytest.raises(DataError, match="together"):
+        change(
+            change(experiments, data=["imagenetv2"]) + load_recipes(RECIPES / "study" / "large.yaml"),
+            data=["imagenetv2"],
+            methods=["mmrl"],
+        )
 
 
 def test_what_a_recipe_gives_its_rows_is_not_changed() -> None:
@@ -192,7 +212,7 @@ def test_the_packaged_recipes_can_be_read(path: Path) -> None:
     experiment, *others = experiments = load_recipes(path)
     assert all(experiment.runs() for experiment in experiments)
     assert others or experiment.out == Path("runs", path.parent.name, path.stem)
-    if path.parent.name in ("methods", "study", "peers"):
+    if path.parent.name not in ("paper", "world"):
         return
     other = RECIPES / ("world" if path.parent.name == "paper" else "paper") / path.name
     assert [twin.protocol.name for twin in load_recipes(other)] == [one.protocol.name for one in experiments]
@@ -301,9 +321,9 @@ def test_methods_declare_which_of_their_settings_name_files() -> None:
     assert declared == described == {("tac", "descriptions")}
 
 
-@pytest.mark.parametrize("recipe", ["all", "alone", "uniform"])
+@pytest.mark.parametrize("recipe", ["published", "uniform", "alone"])
 def test_recipes_of_all_methods(recipe: str) -> None:
-    experiment = load_recipes(RECIPES / "methods" / f"{recipe}.yaml")[0]
+    (experiment,) = load_recipes(RECIPES / "methods" / f"all.yaml:{recipe}")
     able = [name for name, one in METHODS.items() if one.open_vocabulary]  # base-to-novel has other classes
     assert [setup.method for setup in experiment.methods] == able
     changed = {setup.method: setup.settings for setup in experiment.methods if setup.settings}

@@ -37,10 +37,11 @@ from dear.backbone.names import (
     unknown_model,
     weights_name,
 )
-from dear.errors import DearError, WeightsError, first_line, printable
+from dear.errors import DearError, WeightsError, first_line
 from dear.limits import at_most
 from dear.reading.files import ReadingError, expanded
 from dear.reading.typed import shown
+from dear.text import printable
 
 
 def load_clip(
@@ -52,9 +53,10 @@ def load_clip(
         model: "tiny" (the CLIP in the package), "lite" (a stand-in for photographs), the name of an
             architecture of open_clip, ``OWNER/NAME`` or ``hf-hub:OWNER/NAME``, a repository of the hub in
             open_clip's or transformers' format, or a folder with the files of one.
-        pretrained: An open_clip tag, a local file (.pt, .pth, .bin, .safetensors) or ``random:SEED``. For
-            "tiny": a folder written by ``tools/pretrain.py``, ``random:SEED``, or None for the weights in the
-            package. For a repository: None for its own weights, a local file or ``random:SEED``.
+        pretrained: An open_clip tag, a local file (.pt, .pth, .bin, .safetensors) or ``random:SEED``; for
+            "ViT-B-16" by default laion2b_s34b_b88k. For "tiny": a folder written by ``tools/pretrain.py``,
+            ``random:SEED``, or None for the weights in the package. For a repository: None for its own
+            weights, a local file or ``random:SEED``.
         device: "auto" selects the GPU if there is one.
         named_by: The file that names the model, if the user does not: "the bundle NAME". If the repository
             has to be fetched, a line on stderr says so first, and only safetensors are fetched.
@@ -102,9 +104,10 @@ def folder_for(model: str, pretrained: str | None, named_by: str) -> str:
     if pretrained is not None and os.path.isdir(expanded(pretrained)):
         return os.path.abspath(expanded(pretrained))  # absolute: not taken for an architecture
     if not os.path.isdir(expanded(model)):
+        wrong = "" if pretrained is None else f"; {shown(pretrained)} is no folder"
         raise WeightsError(
             f"the backbone of {named_by} is {shown(model)}, which is neither a folder here nor an "
-            "architecture: say with --pretrained FOLDER where the folder is now."
+            f"architecture{wrong}: say with --pretrained FOLDER where the folder is now."
         )
     return model
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from dear.backbone.loading import hub, weights
 from dear.backbone.names import HUB, hub_name, is_architecture
-from dear.errors import printable
 from dear.limits import at_most
 from dear.reading.files import expanded
+from dear.text import printable
 
 
 @dataclass

@@ -17,12 +17,13 @@ from dear.backbone import openclip as open_clip
 from dear.backbone.loading import hub
 from dear.backbone.loading.torchscript import find_archive, read_archive
 from dear.backbone.names import LICENSE, MAX_LISTED, REAL, SIZE, WEIGHTS, BackboneName
-from dear.errors import WeightsError, first_line, list_names, nearest_first, of_memory, warn
+from dear.errors import WeightsError, first_line, of_memory, warn
 from dear.limits import LimitError, at_most
 from dear.reading.files import ReadingError, expanded
 from dear.reading.plain import read_json
 from dear.reading.tensors import map_tensors
 from dear.reading.typed import shown, typed
+from dear.text import list_names, nearest_first
 
 INDEX = ".safetensors.index.json"
 """Ending of the name of an index, which lists several safetensors files beside it."""

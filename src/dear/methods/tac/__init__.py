@@ -8,12 +8,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Literal, Self
 
-from dear.errors import SettingsError, list_names
+from dear.errors import SettingsError
 from dear.methods.declaration import AT_LEAST_0, COUNT, LAYER, PROMPT, Declaration, MethodSettings
 from dear.methods.shared_settings import imagenet_templates
 from dear.reading.files import ReadingError, expanded, read_bytes
 from dear.reading.plain import parse_json
 from dear.reading.typed import typed
+from dear.text import list_names
 
 TEMPLATES = "templates"
 

@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from dear.errors import plural
 from dear.report.grid import Cell, Grid, GridRow, marked
 from dear.report.plots import few_shot_plot
 from dear.report.protocols import Figure, Summary
 from dear.report.records import AVERAGE, CHANCE, Record, checked, runs_frame
+from dear.text import plural
 
 if TYPE_CHECKING:
     from pandas import DataFrame

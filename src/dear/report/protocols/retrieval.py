@@ -5,11 +5,11 @@ from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
-from dear.errors import plural
 from dear.evaluation.records import part_of
 from dear.report.grid import Cell, Grid, GridRow, marked
 from dear.report.protocols import Summary
 from dear.report.records import Record, grouped, method_label, record_title
+from dear.text import plural
 
 NAME, TITLE = "retrieval", "Retrieval by attribute"
 # Factors whose name differs from that of the corresponding feature.
