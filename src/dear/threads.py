@@ -29,7 +29,8 @@ def end_process(*_: object) -> None:
 
 
 # The installed script imports this first. The processes that it starts have its name, too.
-if os.path.basename(sys.argv[0]) in ("dear", "dear.exe") and "multiprocessing.spawn" not in sys.modules:
+_IS_SCRIPT = os.path.basename(sys.argv[0]).removesuffix(".exe") == __name__.partition(".")[0]
+if _IS_SCRIPT and "multiprocessing.spawn" not in sys.modules:
     signal.signal(signal.SIGINT, end_process)
 
 
