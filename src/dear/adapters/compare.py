@@ -13,7 +13,6 @@ from dear.adapters.evaluation_page import load_view
 from dear.adapters.fit import fit
 from dear.adapters.predictor import Predictor
 from dear.adapters.scoring import find_classes, find_twins_of_training, predict_images, unseen
-from dear.adapters.wording import describe_groups
 from dear.backbone.names import warn_of_toy
 from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import Subset, leave_subsets
@@ -27,7 +26,7 @@ from dear.evaluation.predictions import ImagePredictions, Predictions
 from dear.methods.registry import METHODS
 from dear.reading.files import expanded
 from dear.report.grid import csv_file
-from dear.report.intervals import LEVEL, gain_interval, mcnemar_test, share_interval
+from dear.report.intervals import LEVEL, describe_groups, gain_interval, mcnemar_test, share_interval
 from dear.report.mistakes import WORST, image_rows, percent, title_of
 from dear.report.render import gallery_photo, render_page, write_page
 from dear.text import list_names, plural, printable

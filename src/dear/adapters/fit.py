@@ -29,8 +29,8 @@ from dear.data.dataset import Dataset
 from dear.data.images.photos import split_hashes
 from dear.data.loading import held_notes, is_several, of_world
 from dear.data.settings import DataSettings
+from dear.data.sources.class_names import with_spaces
 from dear.data.sources.corrections import answered_contents
-from dear.data.sources.listing import with_spaces
 from dear.errors import DearError, OutputError, SettingsError, warn
 from dear.evaluation.environment import environment
 from dear.evaluation.resolve import MethodSetup, ResolvedRun, Select

@@ -80,7 +80,7 @@ class Session:
         """
         if (name, source, settings) not in self._datasets:
             used = settings if name == source else replace(settings, test_share=1.0)
-            loaded = load_dataset(name, used).require_names().require_single_labels()
+            loaded = load_dataset(name, used).require_single_labels()
             trained_on = loaded if name == source else self.dataset(source, settings, source)
             self._datasets[name, source, settings] = leave_out_copies(loaded, trained_on)
         return self._datasets[name, source, settings]
