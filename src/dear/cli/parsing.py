@@ -24,8 +24,8 @@ from dear.evaluation.experiment import DataOverrides, TrainOverrides
 from dear.evaluation.protocols import PROTOCOLS
 from dear.methods.declaration import MethodSettings, read_published_rows
 from dear.methods.registry import AUTO, METHODS, PATH, known_method, option_groups, register
-from dear.reading.overrides import overrides_class
 from dear.reading.plain import split_list
+from dear.reading.typed import overrides_class
 
 T = TypeVar("T")
 Flat = Annotated[T, Parameter(name="*")]
