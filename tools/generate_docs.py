@@ -45,8 +45,8 @@ MODELS_HEADER = """\
 Written by `python -m tools.generate_docs --models`; do not edit.
 
 This page lists every architecture of open_clip {version}, and the methods that run on it.
-**{works} of {count} work, and {refused} are refused.** Each was built without memory for weights (on PyTorch's meta
-device), and its parts were checked against what `dear` can reproduce.
+**{works} of {count} work, and {refused} are refused.** Each was built without memory for weights (on
+PyTorch's meta device), and its parts were checked against what `dear` can reproduce.
 
 Of some towers, `dear` can use single layers and attention heads. Of others it can use only the features that
 they compute. A method needs one or the other of each tower, so there are four lists.
@@ -257,7 +257,8 @@ def models_page() -> str:
                 page += f"| {model.name} | {tower} | {model.parameters or 0:.1f} |\n"
             page += "\n"
     rows = "".join(f"| {verdict.name} | {verdict.reason} |\n" for verdict in refused)
-    return f"{page}## Refused\n\n`load_clip` gives these reasons.\n\n| architecture | reason |\n| --- | --- |\n{rows}"
+    head = "`load_clip` gives these reasons.\n\n| architecture | reason |\n| --- | --- |\n"
+    return f"{page}## Refused\n\n{head}{rows}"
 
 
 @app.default
