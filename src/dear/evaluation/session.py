@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 
 from dear.backbone.clip import Clip
-from dear.backbone.device import find_device
+from dear.backbone.device import find_device, half, precision_for
 from dear.backbone.loading.load import load_clip, named_weights
 from dear.backbone.names import HALF, Precision
-from dear.backbone.precision import half, precision_for
 from dear.data.dataset import Dataset
 from dear.data.image_check import leave_out_copies
 from dear.data.loading import load_dataset
