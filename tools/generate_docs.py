@@ -1,12 +1,14 @@
 """Write the generated parts of the docs, in the root of the repository:
 
 python -m tools.generate_docs [--check]   docs/cli.md from the commands' help, the table of docs/limits.md,
-                                          docs/images/readings.svg from the study's table
+                                          docs/images/{results,readings}.svg from what the
+                                          study measured
 python -m tools.generate_docs --models    docs/models.md: builds every architecture of open_clip (minutes)
 """
 
 import re
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -22,7 +24,8 @@ from dear.limits import LIMITS, variable
 from dear.methods.registry import methods_on
 
 PAGE, LIMITED, MODELS = Path("docs/cli.md"), Path("docs/limits.md"), Path("docs/models.md")
-MEASURED, READINGS = Path("recipes/study/PREDICTIONS.md"), Path("docs/images/readings.svg")
+PREDICTED, READINGS = Path("recipes/study/PREDICTIONS.md"), Path("docs/images/readings.svg")
+MEASURED, RESULTS = Path("docs/measured/base_to_novel.csv"), Path("docs/images/results.svg")
 READING = re.compile(r"^\| ([^|]+) \| (.+ ± .+) \| (.+ ± .+) \| (.+ ± .+) \|$", re.M)
 HEADER = """# The command line
 
@@ -41,24 +44,31 @@ MODELS_HEADER = """\
 
 Written by `python -m tools.generate_docs --models`; do not edit.
 
-Every architecture name of open_clip {version} was built (on PyTorch's meta device, without memory for
-weights) and checked part by part against what the towers of `dear.backbone` reproduce:
-**{works} of {count} work, {refused} are refused**, each with the reason that `load_clip` gives.
+This page lists every architecture of open_clip {version}, and the methods that run on it.
+**{works} of {count} work, and {refused} are refused.** Each was built without memory for weights (on
+PyTorch's meta device), and its parts were checked against what `dear` can reproduce.
 
-A tower gives its layers and attention heads, or features alone, and a method says what it needs of each.
+Of some towers, `dear` can use single layers and attention heads. Of others it can use only the features that
+they compute. A method needs one or the other of each tower, so there are four lists.
 
 """
 SECTIONS: dict[tuple[Access, Access], tuple[str, str]] = {
-    ("heads", "layers"): ("Both towers by layers", "Layers and heads of images, layers of texts."),
+    ("heads", "layers"): (
+        "Both towers by layers",
+        "Layers and heads of the image tower, and layers of the text tower, can be used.",
+    ),
     ("features", "layers"): (
         "Images as features, texts by layers",
-        "The image tower is open_clip's or timm's own, frozen.",
+        "The image tower gives only features: it is open_clip's or timm's own, frozen.",
     ),
     ("heads", "features"): (
         "Images by layers, texts as features",
-        "The text tower is open_clip's own, frozen.",
+        "The text tower gives only features: it is open_clip's own, frozen.",
     ),
-    ("features", "features"): ("Features alone", "Both towers are open_clip's own, frozen."),
+    ("features", "features"): (
+        "Features alone",
+        "Both towers give only features: they are open_clip's own, frozen.",
+    ),
 }
 """Title and description by what the image and the text tower give."""
 
@@ -147,17 +157,65 @@ def try_architecture(name: str) -> Verdict:
     )
 
 
+def results_figure() -> str:
+    """What each method reaches on the small tasks, with intervals over these: of each method of the study's
+    results that was run on all of them, the highest joint HM first.
+    """
+    from pandas import read_csv
+
+    from dear.evaluation.protocols.base_to_novel import harmonic_mean
+    from dear.report.intervals import half_width
+    from dear.world.tasks import downstream_names
+
+    tasks, runs = downstream_names(), read_csv(MEASURED)
+    parts = ["base", "novel", "joint_base", "joint_novel"]
+    means = runs[runs.data.isin(tasks)].groupby(["method", "data"])[parts].mean()
+    rows = dict[str, list[list[float]]]()
+    for method, of_tasks in means.groupby("method"):
+        if len(of_tasks) == len(tasks):
+            base, novel, *joint = (of_tasks[part] for part in parts)
+            hms = [*map(harmonic_mean, *joint)]
+            centers = base.mean(), novel.mean(), harmonic_mean(*(part.mean() for part in joint))
+            halves = [half_width([*values]) or 0.0 for values in (base, novel, hms)]
+            rows[str(method)] = [*map(list, zip(centers, halves, strict=True))]
+    rows = dict(sorted(rows.items(), key=lambda row: -row[1][2][0]))
+    words = "; ".join(f"{name}: {cells[2][0]:.1f} ± {cells[2][1]:.1f}" for name, cells in rows.items())
+    return points_figure(
+        "results",
+        f"Accuracy of each method on the small tasks, with 95% intervals. Joint HM: {words}.",
+        rows,
+        ("base classes", "novel classes", "joint HM"),
+        "percent, mean of the small tasks",
+    )
+
+
 def readings_figure() -> str:
     """What each reading of the paper moves, with intervals, from the table of the study's predictions."""
-    from matplotlib.figure import Figure
-
-    from dear.report.drawing import INK, MARKERS, PALETTE, Drawing, legend_below, plain_axes
-
-    table = MEASURED.read_text(encoding="utf-8").partition("### What became of the open readings")[2]
+    table = PREDICTED.read_text(encoding="utf-8").partition("### What became of the open readings")[2]
     rows = {
         name: [[*map(float, cell.split(" ± "))] for cell in cells] for name, *cells in READING.findall(table)
     }
-    measures = ("base classes", "novel classes", "HM")
+    words = "; ".join(f"{name}: HM {cells[2][0]:+.1f} ± {cells[2][1]:.1f}" for name, cells in rows.items())
+    return points_figure(
+        "readings",
+        f"What each reading moves, in points. {words}.",
+        rows,
+        ("base classes", "novel classes", "HM"),
+        "points against DeAR as it is",
+    )
+
+
+def points_figure(
+    name: str,
+    description: str,
+    rows: Mapping[str, Sequence[Sequence[float]]],
+    measures: Sequence[str],
+    unit: str,
+) -> str:
+    """An SVG with a row for each name: of each measure the mean, and half of its interval to both sides."""
+    from matplotlib.figure import Figure
+
+    from dear.report.drawing import INK, MARKERS, PALETTE, Drawing, legend_below, plain_axes
 
     def paint(figure: Figure) -> None:
         axes = figure.add_subplot()
@@ -169,12 +227,11 @@ def readings_figure() -> str:
         axes.axvline(0, color=INK, linewidth=0.8)
         axes.set_yticks(range(len(rows)), [*rows])
         axes.invert_yaxis()
-        axes.set_xlabel("points against DeAR as it is")
+        axes.set_xlabel(unit)
         plain_axes(axes, "x")
         legend_below(figure, 3)
 
-    words = "; ".join(f"{name}: HM {cells[2][0]:+.1f} ± {cells[2][1]:.1f}" for name, cells in rows.items())
-    return Drawing("readings", f"What each reading moves, in points. {words}.", (6.4, 3.4), paint).svg
+    return Drawing(name, description, (6.4, 1.0 + 0.48 * len(rows)), paint).svg
 
 
 def models_page() -> str:
@@ -200,7 +257,8 @@ def models_page() -> str:
                 page += f"| {model.name} | {tower} | {model.parameters or 0:.1f} |\n"
             page += "\n"
     rows = "".join(f"| {verdict.name} | {verdict.reason} |\n" for verdict in refused)
-    return f"{page}## Refused\n\n| architecture | reason |\n| --- | --- |\n{rows}"
+    head = "`load_clip` gives these reasons.\n\n| architecture | reason |\n| --- | --- |\n"
+    return f"{page}## Refused\n\n{head}{rows}"
 
 
 @app.default
@@ -210,7 +268,8 @@ def main(*, check: bool = False, models: bool = False) -> int:
         MODELS.write_text(models_page(), encoding="utf-8")
         return 0
     limited = LIMITS_TABLE.sub(lambda _: limits_table(), LIMITED.read_text(encoding="utf-8"))
-    for path, page in ((PAGE, write_page()), (LIMITED, limited), (READINGS, readings_figure())):
+    figures = (RESULTS, results_figure()), (READINGS, readings_figure())
+    for path, page in ((PAGE, write_page()), (LIMITED, limited), *figures):
         if not check:
             path.write_text(page, encoding="utf-8")
         elif path.read_text(encoding="utf-8") != page:

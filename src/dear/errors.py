@@ -7,7 +7,9 @@ import copyreg
 import errno
 import sys
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +105,40 @@ class TrainingDiverged(DearError):
 
 class OutputError(DearError):
     """An output path that cannot be written: no permission, not a directory, or already in use."""
+
+
+_faults: ContextVar[dict[str, None] | None] = ContextVar("faults", default=None)
+
+
+@contextmanager
+def collected_faults() -> Iterator[dict[str, None]]:
+    """Context in which each `fault` in the lists of a data set is collected, once by its text, instead of
+    ending the reading.
+    """
+    faults = dict[str, None]()  # an ordered set of texts: an error keeps a traceback
+    token = _faults.set(faults)
+    try:
+        yield faults
+    finally:
+        _faults.reset(token)
+
+
+def fault(error: DataError) -> None:
+    """Raise an error in the lists of a data set. Where faults are collected it returns, and reading continues
+    without the faulty entry.
+    """
+    if (faults := _faults.get()) is None:
+        raise error
+    faults[str(error)] = None
+
+
+@contextmanager
+def as_fault() -> Iterator[None]:
+    """Context in which a DataError is a `fault`."""
+    try:
+        yield
+    except DataError as error:
+        fault(error)
 
 
 INNER = frozenset([__name__.partition(".")[0], "torch", "contextlib", "jaxtyping", "sklearn"])

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from difflib import SequenceMatcher
 
 CLOSE_ENOUGH = 0.6
+FEW = 3  # files or classes that a note names
 LONGEST_NAME = 100
 """Characters of an unknown name in a message: it may come from a file or a request."""
 CONTROLS = frozenset([*range(0x20), *range(0x7F, 0xA0), *range(0x2028, 0x202F), *range(0x2066, 0x206A)])

@@ -67,7 +67,7 @@ def predictions(
     facts: dict[str, Any] = {
         "classes": np.array(CLASSES), "labels": labels, "top": top, "logits": logits,
         "label_logits": label_logits, "log_sums": np.zeros(len(labels)), "indices": np.arange(len(labels)),
-        "paths": np.array([], dtype=str), "folder": np.array(""),
+        "groups": np.arange(len(labels)), "paths": np.array([], dtype=str), "folder": np.array(""),
     }  # fmt: skip
     return ImagePredictions(**facts | changes)
 

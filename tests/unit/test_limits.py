@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from dear.backbone.clip import Clip
-from dear.data.sources.listing import require_distinct
+from dear.data.sources.class_names import require_distinct
 from dear.errors import SettingsError
 from dear.limits import LIMITS, LimitError, at_most, limit
 from dear.methods.registry import build_method

@@ -40,7 +40,7 @@ from dear.curation.issues import REFUSED_SHARE, Issue, describe_issues
 from dear.curation.outliers import PREFIX, OutlierModel, describe_refusal
 from dear.data.images.photos import HASH_BYTES
 from dear.data.settings import checked_templates
-from dear.data.sources.listing import require_distinct
+from dear.data.sources.class_names import require_distinct
 from dear.errors import BundleError, DataError, DearError, first_line
 from dear.evaluation.records import may_be_record
 from dear.methods.base import Method

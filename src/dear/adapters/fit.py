@@ -29,8 +29,8 @@ from dear.data.dataset import Dataset
 from dear.data.images.photos import split_hashes
 from dear.data.loading import held_notes, is_several, of_world
 from dear.data.settings import DataSettings
+from dear.data.sources.class_names import with_spaces
 from dear.data.sources.corrections import answered_contents
-from dear.data.sources.listing import with_spaces
 from dear.errors import DearError, OutputError, SettingsError, warn
 from dear.evaluation.environment import environment
 from dear.evaluation.resolve import MethodSetup, ResolvedRun, Select
@@ -163,7 +163,8 @@ def fit(
             choice = choose_method(session, run, unlabeled=images.unlabeled, present=present, progress=report)
             run = check_run(session, session.resolve(run, MethodSetup(choice.method)))
         if present not in (None, run.setup.method):
-            warn(f"{continue_from}: {describe_change(str(present), run.setup.method, choice)}")
+            given = config["training"].get("overrides", {}).get("method", {})
+            warn(f"{continue_from}: {describe_change(str(present), run.setup.method, choice, given)}")
         trial = (choice and choice.trial) or train_adapter(session, run, folder, report)
         if images.unlabeled is not None:
             gain = UnlabeledGain(**(trial.unlabeled or add_unlabeled(trial, images.unlabeled)))

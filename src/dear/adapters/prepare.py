@@ -19,7 +19,7 @@ from dear.data.fewshot import Subset, draw_few, uneven
 from dear.data.images.photos import group_names, image_hashes
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
-from dear.data.sources.listing import with_spaces
+from dear.data.sources.class_names import with_spaces
 from dear.errors import DataError, RoleTableError, SettingsError, warn
 from dear.evaluation.protocols.few_shot import FewShot
 from dear.evaluation.resolve import MethodSetup, ResolvedRun, RunConditions, Select
@@ -62,9 +62,7 @@ def read_data(
         raise SettingsError(f"shots is {shots}: it must be at least 1; omit it to use all images.")
     settings = (settings or DataSettings()).skip_broken()
     settings = replace(settings, least_train=max(settings.least_train, shots or 1))
-    dataset = (
-        data if isinstance(data, Dataset) else load_dataset(data, settings, names=names)
-    ).require_names()
+    dataset = data if isinstance(data, Dataset) else load_dataset(data, settings, names=names)
     distinct(dataset.classnames, dataset.name)
     if len(dataset.classnames) == 1:
         warn(f"{dataset.name}: it has a single class, so every image will be {dataset.classnames[0]!r}")

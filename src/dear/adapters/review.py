@@ -29,6 +29,7 @@ from dear.data.images.decode import as_image
 from dear.data.images.photos import HeldImages, PhotoImages, file_hash, image_hashes
 from dear.data.loading import held_notes, name_listings, read_source
 from dear.data.settings import DataSettings
+from dear.data.sources.class_names import WHOLE
 from dear.data.sources.corrections import (
     REMOVE,
     Correction,
@@ -37,7 +38,6 @@ from dear.data.sources.corrections import (
     key_of,
     merge_corrections,
 )
-from dear.data.sources.listing import WHOLE
 from dear.data.sources.table import CHECKED, PREDICTED, read_answers
 from dear.errors import DataError, OutputError
 from dear.evaluation.resolve import MethodSetup

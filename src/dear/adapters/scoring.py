@@ -23,15 +23,15 @@ from dear.curation.wrong_labels import score_labels
 from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import Subset
 from dear.data.images.photos import group_names, image_hashes, split_hashes
+from dear.data.sources.class_names import plain_name, with_spaces, without_zeros
 from dear.data.sources.folder import image_files
-from dear.data.sources.listing import FEW, plain_name, with_spaces, without_zeros
 from dear.errors import DataError, SettingsError, warn
 from dear.evaluation.metrics import compute_scores
 from dear.evaluation.predictions import Predictions, predict
 from dear.evaluation.trial import Trial
 from dear.methods.registry import frozen_clip
 from dear.progress import Progress, silent
-from dear.text import list_names, plural
+from dear.text import FEW, list_names, plural
 from dear.training.cache import Cache
 
 COLDEST, HOTTEST, BISECTIONS = 1e-2, 1e2, 60  # of the temperature
@@ -188,7 +188,6 @@ def matched_classes(
             raise DataError(
                 f"the data set's class {name!r} is not among the bundle's {len(classes)} classes: "
                 "score among the data set's own with --classes data, or rename it with --dataset.classnames."
-                f"{dataset.unnamed and ' '}{dataset.unnamed}"
             )
         numbers.append(number)
     return torch.tensor(numbers)

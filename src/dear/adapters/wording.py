@@ -5,7 +5,7 @@ from dataclasses import fields
 
 from dear.adapters.facts import BundleScores, NameCost, TrainingFacts, UnlabeledGain
 from dear.methods.registry import FIT_METHOD
-from dear.report.intervals import LEVEL, gain_interval, share_interval
+from dear.report.intervals import LEVEL, describe_groups, gain_interval, share_interval
 from dear.text import list_names, plural, printable
 
 UNOWNED = "rest"
@@ -14,8 +14,6 @@ WHOLE_IMAGE = "image"
 """The feature of `dear+` that stands for attributes where heads have no roles."""
 WEAK_CALIBRATION = 0.1
 """Calibration error from which it is said."""
-GROUPED = 0.9
-"""Groups per image below which the images are said to be too dependent for the intervals."""
 SELDOM = 0.75
 """Share of left-out images that classes by name alone find, below which it is said that they may find half or
 fewer: beside half of the classes they find more than beside all (docs/use.md, "Other classes").
@@ -77,16 +75,6 @@ def describe_accuracy(scores: BundleScores) -> list[str]:
     if low <= chance and scores.twins < images:
         lines.insert(0, "Not clearly better than chance.")
     return lines
-
-
-def describe_groups(groups: int, images: int) -> list[str]:
-    """That intervals are too narrow, if so many images are from few groups."""
-    if not 0 < groups < GROUPED * images:
-        return []
-    return [
-        f"These images are from {plural(groups, 'group')}, and the intervals count each image: "
-        "they are too narrow."
-    ]
 
 
 def verdict(scores: BundleScores) -> list[str]:

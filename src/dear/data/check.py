@@ -19,18 +19,10 @@ from dear.data.images.hashes import hash_files
 from dear.data.loading import read_listing
 from dear.data.settings import DataSettings
 from dear.data.sources.benchmarks import benchmarks, published_names
-from dear.data.sources.listing import (
-    Listing,
-    as_fault,
-    collected_faults,
-    describe_misuse,
-    fault,
-    named_only,
-    single_class,
-    with_spaces,
-)
+from dear.data.sources.class_names import with_spaces
+from dear.data.sources.listing import Listing, describe_misuse, named_only, single_class
 from dear.data.sources.splits import divide, is_drawn
-from dear.errors import DataError, SettingsError
+from dear.errors import DataError, SettingsError, as_fault, collected_faults, fault
 from dear.progress import Progress, silent
 from dear.reading.files import file_size
 
@@ -102,8 +94,6 @@ def check_dataset(
                 raise
             fault(last)
             listing = Listing(names[0], Path(names[0]), (), (), {}, "none", templates=())
-        if listing.unnamed:
-            fault(DataError(listing.unnamed))
         missing = [path for path in listing.paths if file_size(listing.folder / path) is None]
         broken, thumbnails = check_images(listing, settings.threads, progress) if decode else (None, {})
         groups = dict[str, str]()

@@ -68,7 +68,6 @@ class Dataset:
         world: whether the images are of the Attribute World, which the tiny CLIP was trained for.
         keys: the folders or labels of the classes in the files, in label order, which are also their names
             unless the user names them; empty for images without files.
-        unnamed: why the user's list of names could not be given to them; "" if it was.
         contradiction: which pictures have several labels; "" if none has.
     """
 
@@ -88,14 +87,7 @@ class Dataset:
     balance: bool = False
     benchmark: bool = False
     left_out: int = 0
-    unnamed: str = ""
     contradiction: str = ""
-
-    def require_names(self) -> Self:
-        """This data set. Raises DataError if its classes lack the names that the user has given."""
-        if self.unnamed:
-            raise DataError(f"{self.name}: {self.unnamed}")
-        return self
 
     def require_single_labels(self) -> Self:
         """This data set. Raises DataError if copies of a picture have several labels."""

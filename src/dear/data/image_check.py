@@ -20,11 +20,11 @@ from dear.data.images.decode import decode
 from dear.data.images.hashes import hash_files, read_once
 from dear.data.images.photos import LoadedImages, image_hashes, in_parallel
 from dear.data.settings import DataSettings
-from dear.data.sources.listing import FEW, Listing
+from dear.data.sources.listing import Listing
 from dear.errors import DataError, warn
 from dear.progress import Progress, silent
 from dear.reading.files import file_size
-from dear.text import list_names, plural
+from dear.text import FEW, list_names, plural
 
 CHUNK = 256  # images between two calls of `progress`
 SAME, SIDE = 0.97, 16

@@ -28,7 +28,7 @@ from dear.data.names import FILES, missing_error, path_of
 from dear.data.settings import DataSettings
 from dear.data.sources import archive, huggingface, table
 from dear.data.sources.benchmarks import benchmarks, find_benchmark, home_of, named_benchmark, read_benchmark
-from dear.data.sources.class_names import name_classes
+from dear.data.sources.class_names import with_spaces
 from dear.data.sources.corrections import correct
 from dear.data.sources.folder import (
     enter_wrappers,
@@ -39,23 +39,22 @@ from dear.data.sources.folder import (
     subfolders,
 )
 from dear.data.sources.listing import (
-    FEW,
     UNDIVIDED,
     DetailNote,
     Listing,
     Row,
     describe_misuse,
     join_listings,
+    name_classes,
     named_only,
     require_apart,
     single_class,
-    with_spaces,
 )
 from dear.data.sources.objects import ReadImage, read_object, read_pairs
 from dear.data.sources.splits import PREFIX, divide, is_drawn, names_of_splits, read_coop, split_file
 from dear.errors import DataError, Detail, warn
 from dear.reading.files import CORRECTIONS, expanded, is_passed_over
-from dear.text import list_names, plural, without_surrogates
+from dear.text import FEW, list_names, plural, without_surrogates
 from dear.world.tasks import load_task, task_names
 
 
@@ -239,7 +238,6 @@ def photographs(listing: Listing, settings: DataSettings, read: ReadImage | None
         notes=listing.notes,
         keys=listing.keys,
         benchmark=listing.benchmark,
-        unnamed=listing.unnamed,
         contradiction=contradiction,
     )
 

@@ -15,11 +15,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from dear.backbone.device import mixed, precision_for
 from dear.backbone.names import Precision
-from dear.backbone.precision import mixed, precision_for
 from dear.data.dataset import Images
 from dear.data.fewshot import leave_subsets
-from dear.data.images.photos import PhotoImages
+from dear.data.images.photos import PhotoImages, group_names
 from dear.data.images.transforms import load_test_views, prefetch_views, to_unit
 from dear.errors import DataError
 from dear.methods.base import ImageFeatures, Method
@@ -91,6 +91,7 @@ class ImagePredictions:
         label_logits: The logit of the image's own class.
         log_sums: Logarithm of the sum of exp(logit) over all classes.
         indices: The numbers of the images among the test images of their data set.
+        groups: The number of each image's group: the same for images that belong together.
         paths: The image files within ``folder``; none if the images have no files.
     """
 
@@ -101,6 +102,7 @@ class ImagePredictions:
     label_logits: Float[np.ndarray, "item"]
     log_sums: Float[np.ndarray, "item"]
     indices: Int[np.ndarray, "item"]
+    groups: Int[np.ndarray, "item"]
     paths: np.ndarray
     folder: np.ndarray
 
@@ -108,7 +110,10 @@ class ImagePredictions:
     def of(cls, predictions: Predictions, images: Images) -> "ImagePredictions":
         """The predictions for the test images of a data set, or for a `Subset` of them."""
         logits, labels = predictions.logits.float() / predictions.temperature, predictions.labels
-        images, indices = leave_subsets(images, torch.arange(len(images)))
+        everything = torch.arange(len(images))
+        of_images, (images, indices) = images, leave_subsets(images, everything)
+        is_grouped = any(getattr(images, "groups", ()))
+        names = group_names(of_images) if is_grouped else everything.numpy()
         most = max(FEWEST_LOGITS, MOST_LOGITS // max(len(labels), 1))
         # In the order of the classes, so that the first of equals comes first.
         top = logits.topk(min(most, logits.shape[1]), dim=1).indices.sort(dim=1).values
@@ -124,6 +129,7 @@ class ImagePredictions:
             label_logits=logits.gather(1, labels[:, None])[:, 0].numpy(),
             log_sums=torch.cat(log_sums).numpy(),
             indices=indices.numpy(),
+            groups=np.unique(names, return_inverse=True)[1],
             paths=np.array([photos.paths[index] for index in indices] if photos else [], dtype=str),
             folder=np.array(str(photos.folder.resolve()) if photos else "", dtype=str),
         )

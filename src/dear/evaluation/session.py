@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 
 from dear.backbone.clip import Clip
-from dear.backbone.device import find_device
+from dear.backbone.device import find_device, half, precision_for
 from dear.backbone.loading.load import load_clip, named_weights
 from dear.backbone.names import HALF, Precision
-from dear.backbone.precision import half, precision_for
 from dear.data.dataset import Dataset
 from dear.data.image_check import leave_out_copies
 from dear.data.loading import load_dataset
@@ -85,7 +84,7 @@ class Session:
 
         def load() -> Dataset:
             used = settings if name == source else replace(settings, test_share=1.0)
-            loaded = load_dataset(name, used).require_names().require_single_labels()
+            loaded = load_dataset(name, used).require_single_labels()
             trained_on = loaded if name == source else self.dataset(source, settings, source)
             return leave_out_copies(loaded, trained_on)
 

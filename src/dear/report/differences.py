@@ -9,7 +9,7 @@ import numpy as np
 from dear.errors import DataError, UnknownNameError
 from dear.evaluation.predictions import list_parts, load_predictions
 from dear.report.grid import INTERVAL, Cell, Grid, GridRow
-from dear.report.intervals import FEWEST, LEVEL, half_width, mcnemar_test
+from dear.report.intervals import FEWEST, LEVEL, describe_groups, half_width, mcnemar_test
 from dear.report.records import Record, data_set, grouped, method_label, record_title
 
 if TYPE_CHECKING:
@@ -35,7 +35,10 @@ def difference_grid(
     if against not in labels:
         raise UnknownNameError("method among these runs", against, labels)
     values = outcomes.groupby(["label", "title", "seed"], sort=False).value.mean()
-    by_images = {label: _image_differences(records, label, against) for label in labels if label != against}
+    groups = dict[str, int]()
+    by_images = {
+        label: _image_differences(records, label, against, groups) for label in labels if label != against
+    }
     rows = []
     for label, images in by_images.items():
         pairs = (values.loc[label] - values.loc[against]).dropna()
@@ -57,6 +60,9 @@ def difference_grid(
             "many are right more often, or less often, over the seeds, and p of the exact test of these two "
             "(McNemar's)."
         )
+        sizes = {part: len(images) for parts in by_images.values() for part, images in parts.items()}
+        for part, count in groups.items():
+            notes += [f"{part}: {line}" for line in describe_groups(count, sizes[part])]
     for column, where in zip(P_VALUES, ("over data sets or seeds", "over images"), strict=True):
         tied = [row.label for row in rows if (p := row.cells[column]) and p.mean > 1 - LEVEL]
         if tied:
@@ -92,25 +98,30 @@ def _with_holm(rows: Sequence[GridRow]) -> list[GridRow]:
     return [GridRow(row.label, cells) for row, cells in zip(rows, zip(*columns, strict=True), strict=True)]
 
 
-def _image_differences(records: Sequence[Record], label: str, against: str) -> dict[str, np.ndarray]:
+def _image_differences(
+    records: Sequence[Record], label: str, against: str, groups: dict[str, int]
+) -> dict[str, np.ndarray]:
     """By data set and part, for each test image: how often the first method is right minus how often the
     other is, mean over the seeds that both have predictions of; of several numbers of shots, of the largest.
-    Not for transfer, where tables score DeAR by another rule than its predictions.
+    Not for transfer, where tables score DeAR by another rule than its predictions. ``groups`` gets how many
+    groups the images are from.
     """
     of_method = grouped(sorted(records, key=lambda run: run.get("shots") or 0), method_label)
     ours, theirs = (
         {(data_set(run), run.get("seed")): run for run in of_method[name] if run.get("predictions")}
         for name in (label, against)
     )
-    by_part = dict[tuple[str, str], list[np.ndarray]]()
+    by_part = dict[str, list[np.ndarray]]()
     for key in [key for key in ours if key in theirs and not ours[key].get("targets")]:
         for part in list_parts(ours[key]["predictions"]):
             one, other = (load_predictions(runs[key]["predictions"], part) for runs in (ours, theirs))
             if not np.array_equal(one.indices, other.indices):
                 raise DataError(f"{record_title(ours[key])}: {against} was tested on other images.")
             right = [(tested.top[:, 0] == tested.labels).astype(float) for tested in (one, other)]
-            by_part.setdefault((key[0], part), []).append(right[0] - right[1])
-    return {" ".join(name): np.mean(differences, axis=0) for name, differences in by_part.items()}
+            name = f"{key[0]} {part}"
+            by_part.setdefault(name, []).append(right[0] - right[1])
+            groups[name] = len({*one.groups.tolist()})
+    return {name: np.mean(differences, axis=0) for name, differences in by_part.items()}
 
 
 def _image_cells(by_part: Mapping[str, np.ndarray]) -> tuple[Cell | None, ...]:

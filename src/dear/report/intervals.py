@@ -6,10 +6,15 @@ import math
 from collections.abc import Sequence
 from statistics import NormalDist
 
+from dear.text import plural
+
 LEVEL = 0.95
 """Level of every interval."""
 FEWEST = 3
 """Values for a t interval: that of two is 12.7 standard errors wide to each side, and says nothing."""
+
+GROUPED = 0.9
+"""Groups per image below which the images are said to be too dependent for the intervals."""
 
 
 def half_width(values: Sequence[float], level: float = LEVEL) -> float | None:
@@ -55,3 +60,13 @@ def mcnemar_test(gained: int, lost: int) -> float:
     from scipy.stats import binomtest
 
     return float(binomtest(gained, gained + lost).pvalue) if gained + lost else 1.0
+
+
+def describe_groups(groups: int, images: int) -> list[str]:
+    """That intervals are too narrow, if so many images are from few groups."""
+    if not 0 < groups < GROUPED * images:
+        return []
+    return [
+        f"These images are from {plural(groups, 'group')}, and the intervals count each image: "
+        "they are too narrow."
+    ]

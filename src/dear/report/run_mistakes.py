@@ -22,7 +22,7 @@ from dear.errors import DataError, DearError
 from dear.evaluation.predictions import list_parts, load_predictions
 from dear.evaluation.resolve import file_part
 from dear.report.grid import csv_file
-from dear.report.intervals import LEVEL, share_interval
+from dear.report.intervals import LEVEL, describe_groups, share_interval
 from dear.report.mistakes import Mistakes, MistakesSection, find_mistakes, mistakes_section
 from dear.report.records import (
     Record,
@@ -56,6 +56,7 @@ class RunMistakes(NamedTuple):
     Attributes:
         dataset, title: The data set that was tested on.
         shots: Training images for each class.
+        groups: How many groups the images are from; an image that is in none counts as one.
     """
 
     protocol: str
@@ -65,6 +66,7 @@ class RunMistakes(NamedTuple):
     method: str
     shots: int
     seeds: int
+    groups: int
     mistakes: Mistakes
 
     @property
@@ -133,6 +135,7 @@ def _over_seeds(part: str, runs: Sequence[Record]) -> RunMistakes:
         method_label(runs[0]),
         runs[0].get("shots") or 0,
         len(runs),
+        len({*first.groups.tolist()}),
         find_mistakes(predictions),
     )
 
@@ -183,7 +186,8 @@ def mistakes_page(
 
 def describe_tests(parts: Iterable[RunMistakes], method: str) -> list[str]:
     """For each data set and part, how many test images there are, and the accuracy of a method with its
-    interval: that of Wilson, for as many images as there are, over seeds too.
+    interval: that of Wilson, for as many images as there are, over seeds too; and whether these are from
+    few groups.
     """
     lines = []
     for runs in (part for part in parts if part.method == method):
@@ -191,8 +195,9 @@ def describe_tests(parts: Iterable[RunMistakes], method: str) -> list[str]:
         low, high = share_interval(round(accuracy * images), images)
         lines.append(
             f"{plural(images, 'test image')} of {runs.title} ({runs.part}): {100 * accuracy:.1f}% right "
-            f"({LEVEL:.0%} interval {100 * low:.1f} to {100 * high:.1f}%)"
+            f"({LEVEL:.0%} interval {100 * low:.1f} to {100 * high:.1f}%)."
         )
+        lines += describe_groups(runs.groups, images)
     return lines
 
 

@@ -28,6 +28,7 @@ from dear.data.images.hashes import hash_files
 from dear.data.images.photos import hash_image
 from dear.data.images.transforms import eval_view, to_unit
 from dear.data.settings import DataSettings
+from dear.data.sources.class_names import plain_name
 from dear.data.sources.corrections import (
     REMOVE,
     Correction,
@@ -36,7 +37,6 @@ from dear.data.sources.corrections import (
     merge_corrections,
 )
 from dear.data.sources.folder import image_files
-from dear.data.sources.listing import plain_name
 from dear.errors import DataError, DearError, first_line
 from dear.limits import LimitError, at_most
 from dear.retrieval.encoder import HeadEncoder

@@ -7,8 +7,7 @@ from typing import Any, Literal
 
 from dear.backbone.names import Precision
 from dear.errors import SettingsError
-from dear.reading.overrides import check_overrides
-from dear.reading.typed import shown
+from dear.reading.typed import check_overrides, shown
 from dear.text import plural
 
 Optimizer = Literal["adamw", "sgd", "adam"]

@@ -88,7 +88,9 @@ def test_a_change_of_method_says_what_it_costs() -> None:
     assert all(words in told for words in ("94.0%", "91.2%", "by name", "--method dear+ keeps it"))
     told = describe_change("linear-probe", "dear+", Choice("dear+", "the best", tried))
     assert "by name" not in told
-    assert "%" not in describe_change("coop", "dear+", None)
+    assert "--method" not in describe_change("coop", "dear+", None)  # the user has just named one
+    told = describe_change("tip-adapter", "dear+", Choice("dear+", "the best", tried), {"tuned": True})
+    assert told.endswith("--method tip-adapter --tip-adapter.tuned True keeps it")
 
 
 def test_the_present_method_stays_unless_another_is_clearly_better() -> None:

@@ -54,7 +54,7 @@ def test_folders_have_the_names_that_they_were_fitted_with(bundle: Path) -> None
         evaluate_bundle(predictor, strange)
 
 
-def test_labels_that_nobody_named_are_keys_before_they_are_names(bundle: Path) -> None:
+def test_labels_that_nobody_named_are_keys_before_they_are_names() -> None:
     """The first class is called as the third one's folder; a name that was given counts before the key."""
     data = replace(noise_dataset(), classnames=KEYS[2:], keys=KEYS[2:])
     classes = ("n3", "red", "blue", "green")
@@ -62,11 +62,6 @@ def test_labels_that_nobody_named_are_keys_before_they_are_names(bundle: Path) -
         assert matched_classes(classes, data, KEYS).tolist() == [2, 3]
     named = replace(data, classnames=("red", "n3"))
     assert matched_classes(classes, named, KEYS).tolist() == [1, 0]
-    unnamed = replace(data, unnamed="numbers from 0 or 1")
-    scores = evaluate_bundle(Predictor(bundle), replace(unnamed, classnames=KEYS, keys=KEYS))
-    assert scores == evaluate_bundle(Predictor(bundle), noise_dataset())
-    with pytest.raises(DataError, match="numbers from 0 or 1"):
-        fit(unnamed)
 
 
 def test_scores_count_each_image_once_among_the_data_sets_classes(bundle: Path) -> None:

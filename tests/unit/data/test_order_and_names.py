@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import pytest
 
+from dear.data.check import check_dataset
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.errors import DataError
@@ -116,7 +117,7 @@ def classes_of(sources: list[Path], settings: DataSettings, names: Any) -> tuple
     chosen = replace(settings, test_share=0.0, classnames=sources[0].parent / "names.json" if names else None)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        data = load_dataset(sources, chosen).require_names()
+        data = load_dataset(sources, chosen)
     named = [data.classnames[label] for label in data.train.labels]
     pairs = [f"{key}={name}" for key, name in zip(data.keys, data.classnames, strict=True)]
     return dict(zip(data.train.paths, named, strict=True)), pairs  # type: ignore[attr-defined]
@@ -138,8 +139,8 @@ def test_a_list_that_fits_numbers_in_two_ways_is_not_used(tmp_path: Path, settin
     part = table(tmp_path, "part", ["1", "2", "3"])
     with pytest.raises(DataError, match=r"from 1 to 3 may count from 0 or from 1: give an object"):
         classes_of([part], settings, COLORS)
-    (tmp_path / "names.json").write_text(json.dumps(COLORS))
-    assert load(part, replace(settings, classnames=tmp_path / "names.json")).classnames == ("1", "2", "3")
+    faults = check_dataset(str(part), replace(settings, classnames=tmp_path / "names.json")).faults
+    assert "count from 0 or from 1" in faults[0]
     for name, labels, wanted in (
         ("low", ["0", "2"], ["0=black", "2=green"]),
         ("high", ["2", "4"], ["2=blue", "4=red"]),

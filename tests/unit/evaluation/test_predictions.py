@@ -37,13 +37,16 @@ def test_by_hand(rows: ImagePredictions) -> None:
     assert np.exp(rows.logits[:, 0] - rows.log_sums) == pytest.approx([0.9, 0.5, 0.6, 0.75, 1], abs=1e-5)
     assert np.exp(rows.label_logits - rows.log_sums) == pytest.approx([0.9, 0.25, 0.6, 0.75, 0], abs=1e-5)
     assert (rows.labels.tolist(), rows.indices.tolist()) == (LABELS, [0, 1, 2, 3, 4])
-    assert (len(rows.paths), str(rows.folder)) == (0, "")
+    assert (len({*rows.groups}), len(rows.paths), str(rows.folder)) == (5, 0, "")
 
 
-def test_images_of_some_classes_keep_their_numbers() -> None:
-    tested = ClassSubset(Noise(LABELS), [1, 2])  # images 1, 2, 3
+def test_images_of_some_classes_keep_their_numbers_and_groups() -> None:
+    images = Noise(LABELS)
+    images.groups = ["clip", "clip", "", "clip", "other"]
+    tested = ClassSubset(images, [1, 2])  # images 1, 2, 3
     rows = ImagePredictions.of(predict(torch.eye(2)[tested.labels], tested.labels.tolist(), "bc"), tested)
     assert rows.indices.tolist() == [1, 2, 3]
+    assert rows.groups[0] == rows.groups[2] != rows.groups[1]
 
 
 def test_a_file_is_read_as_it_was_written(rows: ImagePredictions, tmp_path: Path) -> None:

@@ -131,6 +131,17 @@ def test_the_report_shows_them_and_has_their_tables(run: Write, tmp_path: Path) 
     assert "figure-confusion-tools-base-coop.svg" in {path.name for path in made.files}
 
 
+def test_images_of_few_groups_make_intervals_too_narrow(run: Write) -> None:
+    """11 images of four clips: no interval over images counts the clips."""
+    narrow = "These images are from 4 groups, and the intervals count each image: they are too narrow."
+    for groups, is_said in ((np.arange(11) // 3, True), (np.arange(11), False)):
+        runs = [run("tools", name, predictions(FIRST, groups=groups)) for name in ("zero-shot", "coop")]
+        page = report_page(title="t", records=runs, against="zero-shot")
+        assert (f"<p>{narrow}</p>" in page.text) is is_said
+        (against,) = [grid for grid in page.tables if grid.name.endswith("against")]
+        assert (f"tools base: {narrow}" in against.notes) is is_said
+
+
 def test_the_page_shows_the_main_method_and_its_reference_or_those_named(run: Write) -> None:
     def shown(methods: list[str], data: int, *chosen: str) -> list[str]:
         runs = [run(f"data {at}", method, predictions(FIRST)) for at in range(data) for method in methods]

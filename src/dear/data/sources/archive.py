@@ -14,7 +14,7 @@ from dear.data.images import decode
 from dear.data.images.decode import FORMATS
 from dear.data.sources import table
 from dear.data.sources.folder import enter_wrappers
-from dear.data.sources.listing import require_inside
+from dear.data.sources.paths import require_inside
 from dear.errors import DataError, OutputError
 from dear.limits import at_most
 from dear.reading.files import CORRECTIONS, is_passed_over

@@ -15,11 +15,7 @@ from uuid import uuid4
 from dear.data.settings import DataSettings
 from dear.data.sources.class_names import match_names, packaged_names, read_names
 from dear.data.sources.folder import class_images, ignored_note
-from dear.data.sources.listing import (
-    PARTS,
-    Listing,
-    Row,
-)
+from dear.data.sources.listing import PARTS, Listing, Row
 from dear.data.sources.splits import PREFIX, read_coop, split_file
 from dear.errors import DataError, OutputError, first_line, of_the_disk
 from dear.reading.files import ReadingError, is_passed_over, read_lines

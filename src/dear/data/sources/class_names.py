@@ -1,31 +1,25 @@
-"""What the classes of a data set are called: decided once over all its sources, from a file of the user, from
-ImageNet for WordNet ids, or from the folders and labels themselves.
+"""Labels and names of classes as text: how they are compared and ordered, and what labels are called by a
+file of the user, by ImageNet for WordNet ids, or by their own spelling.
 """
 
 import csv
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
 from itertools import product
 from pathlib import Path
 
-from dear.data.sources.listing import (
-    FEW,
-    WHOLE,
-    Listing,
-    as_fault,
-    plain_name,
-    require_distinct,
-    without_zeros,
-)
 from dear.errors import DataError
+from dear.limits import at_most
 from dear.reading.files import ReadingError, read_text
 from dear.reading.plain import QUOTES, parse_json
-from dear.text import compose, list_names, plural
+from dear.text import FEW, compose, list_names, plural, without_surrogates
 
+NUMBER = re.compile(r"[+-]?\d{1,15}(\.\d{1,15})?", re.ASCII)
+WHOLE = re.compile(r"\d{1,15}", re.ASCII)
 MOST_NAMED = 20  # classes that a note has with their names
 WORDNET_ID = re.compile(r"n\d{8}")
 CAMEL_CASE = re.compile(r"(?:[A-Z][a-z]{2,}){2,}")
@@ -34,71 +28,81 @@ HEADERS = {*product(("folder", "label", "class", "id", "key"), ("name", "classna
 """Rows of a CSV file of class names that name its columns."""
 
 
-class UnclearNumbersError(DataError):
-    """A list of names fits numbered labels in two ways."""
+def with_spaces(name: str) -> str:
+    """A class name as written in a sentence: underscores become spaces, as in CoOp."""
+    return name.replace("_", " ").strip()
 
 
-def name_classes(
-    listings: Sequence[Listing], file: Path | None, names_of_bundle: Mapping[str, str] | None = None
-) -> tuple[Listing, ...]:
-    """The sources of a data set with the names of their classes, decided once over the classes of all, with
-    notes at the first.
-
-    A label has the name that the file, CoOp's list of ImageNet or its own spelling gives it; a label that is
-    itself such a name is that class. Without a file, the names of an earlier bundle count before spellings.
-    Raises DataError for a class that the file does not name.
+def plain_name(name: str) -> str:
+    """A key for comparing class names, ignoring case, underscores, the form of accents (NFC or NFD), and
+    zeros before a whole number.
     """
-    first, *others = listings
-    keys = [*dict.fromkeys(key for part in listings for key in part.keys)]
-    notes, unnamed, names = [*first.notes], "", dict[str, str]()
-    if file is None:
-        unnamed_parts = [part for part in listings if part.keys == part.classnames and not part.benchmark]
-        unnamed_keys = {key for part in unnamed_parts for key in part.keys}
-        names = {**(names_of_bundle or {})}
-        usual, remarks = _usual_names([key for key in keys if key in unnamed_keys and key not in names])
-        if pairs := [(key, names[key]) for key in keys if key in names]:
-            notes.append(f"its classes are named as in the earlier bundle: {_describe_names(pairs)}")
-        notes, names = [*notes, *remarks], usual | names
-    else:
-        try:
-            numbered = [part.keys for part in listings if part.numbered]
-            names = match_names(keys, read_names(file), str(file), numbered)
-            pairs = [(key, names[key]) for key in keys if key in names]
-            notes.append(f"its classes are named by {file}: {_describe_names(pairs)}")
-        except UnclearNumbersError as error:
-            unnamed = str(error)
-            notes.append(f"its classes are not named: {error}")
-    first = replace(first, notes=tuple(notes), unnamed=unnamed)
-    renamed = tuple(_rename(part, names) for part in (first, *others))
-    for part in renamed:
-        if file is not None or not part.benchmark:  # ImageNet has two classes "missile"
-            with as_fault():
-                require_distinct(str(file or part.folder), part.keys, part.classnames)
-    return renamed
+    return without_zeros(compose(with_spaces(name).casefold()))
 
 
-def _rename(listing: Listing, names: Mapping[str, str]) -> Listing:
-    """A source with the names of its keys; a key may be a name."""
-    by_value = {without_zeros(key): (key, name) for key, name in names.items()}
-    by_name = {plain_name(name): (key, name) for key, name in names.items()}
-    pairs = list[tuple[str, str]]()
-    for key, spelling in zip(listing.keys, listing.classnames, strict=True):
-        of_key = (key, names[key]) if key in names else by_value.get(without_zeros(key))
-        of_name = by_name.get(plain_name(key))
-        match = of_key or of_name
-        pairs.append((key, match[1] if match else spelling))
-    keys, classnames = zip(*pairs, strict=True) if pairs else ((), ())
-    return replace(listing, keys=keys, classnames=classnames)
+def plain_label(label: str) -> str:
+    """A label without spaces around it, its accents in one form."""
+    return compose(label.strip())
 
 
-def _usual_names(keys: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+def without_zeros(key: str) -> str:
+    """A whole number without leading zeros; any other key as it is."""
+    return str(int(key)) if WHOLE.fullmatch(key) else key
+
+
+def sort_names(names: Iterable[str]) -> list[str]:
+    """Names of folders or labels in their order: by value if all are numbers, else by their letters, in
+    whatever form of Unicode.
+    """
+    in_order = sorted(names, key=lambda name: (compose(name), name))
+    return sorted(in_order, key=float) if all(map(NUMBER.fullmatch, in_order)) else in_order
+
+
+def label_note(numbers: Sequence[int]) -> tuple[str, ...]:
+    """A note on labels, in their order, if they are other numbers than those from 0 without a gap."""
+    gaps = ", with gaps" if numbers[-1] - numbers[0] >= len(numbers) else ""
+    run = f"its {len(numbers)} labels are numbers from {numbers[0]} to {numbers[-1]}{gaps}"
+    return () if [*numbers] == [*range(len(numbers))] else (f"{run}: they are taken in their order",)
+
+
+def require_distinct(source: str, keys: Sequence[str], names: Sequence[str]) -> None:
+    """Raise DataError for a class that is listed twice, two of the same `plain_name`, and a name that is
+    empty or not in UTF-8; LimitError for too many or too long ones.
+    """
+    at_most("prompts", len(names), source)
+    at_most("class_name", max(map(len, names), default=0), source)
+    if len({*keys}) < len(keys):
+        raise DataError(f"{source}: {with_spaces(Counter(keys).most_common(1)[0][0])!r} is listed twice.")
+    seen: dict[str, str] = {}
+    for key, name in zip(keys, names, strict=True):
+        if name != without_surrogates(name):  # an undecodable byte of a file name
+            raise DataError(f"{source}: the class name {name!r} is not in UTF-8. Rename it.")
+        if not plain_name(name):
+            raise DataError(f"{source}: the class {key!r} has an empty name.")
+        if (other := seen.setdefault(plain_name(name), key)) != key:
+            raise DataError(
+                f"{source}: the classes {other!r} and {key!r} have the same name, {with_spaces(name)!r}. "
+                "Merge them, or give each a name of its own, by its folder or label or with "
+                "--dataset.classnames."
+            )
+
+
+def describe_new_class(source: str, data: str, name: str, classes: Sequence[str]) -> str:
+    """A note on a class that only a later source has, or corrections: it may be mistyped."""
+    known = {plain_name(other): other for other in classes}
+    nearest = get_close_matches(plain_name(name), known, n=1, cutoff=0.75)
+    meant = f": is {known[nearest[0]]!r} meant?" if nearest else ""
+    return f"{source} has a class that {data} does not have, {name!r}{meant}"
+
+
+def usual_names(keys: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     """The names of classes that nobody named, where they are not their keys, and notes about them."""
     names, notes = _wordnet_names(keys)
     spelled = {key: words for key in keys if key not in names and (words := split_words(key)) != key}
     uses = Counter(map(plain_name, (spelled.get(key, names.get(key, key)) for key in keys)))
     spelled = {key: words for key, words in spelled.items() if uses[plain_name(words)] == 1}
     if spelled:
-        described = _describe_names(spelled.items())
+        described = describe_names(spelled.items())
         notes.append(
             f"names in CamelCase are read as words: {described}; --dataset.classnames FILE gives others"
         )
@@ -132,7 +136,7 @@ def _wordnet_names(keys: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     if names:
         notes.append(
             f"{len(names)} of its {len(keys)} classes are WordNet ids and take the names that CoOp has "
-            f"for ImageNet: {_describe_names(names.items())}; --dataset.classnames FILE gives others"
+            f"for ImageNet: {describe_names(names.items())}; --dataset.classnames FILE gives others"
         )
     if unknown := [key for key in ids if key not in imagenet]:
         notes.append(
@@ -177,7 +181,7 @@ def read_names(path: Path) -> dict[str, str] | list[str]:
     return names
 
 
-def _describe_names(pairs: Iterable[tuple[str, str]]) -> str:
+def describe_names(pairs: Iterable[tuple[str, str]]) -> str:
     """Which folder or label has which name, for a note."""
     return list_names((f"{key} is {name}" for key, name in pairs), MOST_NAMED)
 
@@ -193,7 +197,7 @@ def match_names(
     Of a list, the keys of data sets that number their classes (``numbered``) take as many names in order. Of
     other keys those that are whole numbers have a place in it: counted from 0 if one is 0, from 1 if the last
     is the number of names, else in their order if there are as many; the others must be among the names.
-    Raises DataError for a key without a name, UnclearNumbersError for numbers that could count from 0 or 1.
+    Raises DataError for a key without a name, for numbers that could count from 0 or 1.
     """
     if isinstance(names, Mapping):
         spelled = {compose(key): compose(name) for key, name in names.items()}
@@ -214,7 +218,7 @@ def match_names(
     if numbers:
         last = numbers[-1]
         if numbers[0] > 0 and last < len(names):
-            raise UnclearNumbersError(
+            raise DataError(
                 f"{source} is a list of {plural(len(names), 'name')}, in which labels from {numbers[0]} to "
                 f'{last} may count from 0 or from 1: give an object, {{"{last}": "name", ...}}.'
             )

@@ -15,15 +15,8 @@ from dear.data.images.decode import is_readable
 from dear.data.images.hashes import hash_files
 from dear.data.images.photos import file_hash
 from dear.data.settings import DataSettings
-from dear.data.sources.listing import (
-    UNLABELED,
-    Listing,
-    Row,
-    describe_new_class,
-    plain_label,
-    plain_name,
-    sort_names,
-)
+from dear.data.sources.class_names import describe_new_class, plain_label, plain_name, sort_names
+from dear.data.sources.listing import UNLABELED, Listing, Row
 from dear.data.sources.table import ESCAPED, LABELS, PATHS, column, read_rows
 from dear.errors import DataError
 from dear.reading.files import CORRECTIONS, expanded

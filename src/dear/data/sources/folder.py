@@ -10,13 +10,14 @@ from shlex import quote
 
 from dear.data.images.decode import HEIC, SUFFIXES
 from dear.data.settings import DataSettings
-from dear.data.sources.listing import FEW, UNDIVIDED, UNLABELED, Listing, Row, fault, sort_names
+from dear.data.sources.class_names import sort_names
+from dear.data.sources.listing import UNDIVIDED, UNLABELED, Listing, Row
 from dear.data.sources.splits import PREFIX, names_of_splits, split_of
 from dear.data.sources.table import SUFFIXES as TABLES
 from dear.data.sources.table import lists_files
-from dear.errors import DataError, warn
+from dear.errors import DataError, fault, warn
 from dear.reading.files import is_passed_over, walk_folders
-from dear.text import compose, list_names, plural
+from dear.text import FEW, compose, list_names, plural
 
 SAVED = ("dataset_dict.json", "state.json", "dataset_info.json")
 """Files of a Hugging Face data set that save_to_disk of its library wrote."""

@@ -13,7 +13,8 @@ from typing import Any
 from dear.data.images.decode import open_image
 from dear.data.settings import DataSettings
 from dear.data.sources.archive import cached_folder
-from dear.data.sources.listing import PARTS, UNDIVIDED, Listing, Row, sort_names
+from dear.data.sources.class_names import sort_names
+from dear.data.sources.listing import PARTS, UNDIVIDED, Listing, Row
 from dear.data.sources.splits import Split, names_of_splits
 from dear.errors import DataError, installation
 from dear.reading.files import expanded

@@ -1,24 +1,28 @@
-"""The result of reading a data set: image files by split, labels and class names; the paths in lists."""
+"""The record of a data set as its lists have it (image files by split, labels, class names), and of several
+as one.
+"""
 
 import os
 import posixpath
 import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
-from functools import cache
-from itertools import chain
-from pathlib import Path, PurePosixPath, PureWindowsPath
+from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import unquote
 
-from dear.data.images.decode import SUFFIXES
-from dear.errors import DataError
-from dear.limits import at_most
-from dear.text import compose, list_names, plural, without_surrogates
+from dear.data.sources.class_names import (
+    NUMBER,
+    describe_names,
+    describe_new_class,
+    match_names,
+    plain_name,
+    read_names,
+    require_distinct,
+    usual_names,
+    without_zeros,
+)
+from dear.errors import DataError, as_fault, fault
+from dear.text import FEW, list_names, plural
 
 PARTS = ("train", "val", "test")
 NO_SPLIT = "the data has no split"
@@ -26,45 +30,6 @@ UNDIVIDED = "undivided"
 """The part of images without a split, until `divide` makes one."""
 SEVERAL = re.compile(r"[^\s;|][;|]\s*[^\s;|]")
 PURPOSE = "docs/purpose.md says what to use instead"
-FEW = 3  # files or classes that a note names
-NUMBER = re.compile(r"[+-]?\d{1,15}(\.\d{1,15})?", re.ASCII)
-UPLOAD = re.compile(r"/data/(?:upload/(?:\d+/)?|local-files/\?d=)([^/].*)")
-UPLOAD_ID = re.compile(r"^[0-9a-f]{8}-")
-"""What Label Studio calls an image, and what it puts before the name of its file."""
-WHOLE = re.compile(r"\d{1,15}", re.ASCII)
-
-_faults: ContextVar[dict[str, None] | None] = ContextVar("faults", default=None)
-
-
-@contextmanager
-def collected_faults() -> Iterator[dict[str, None]]:
-    """Context in which each `fault` in the lists of a data set is collected, once by its text, instead of
-    ending the reading.
-    """
-    faults = dict[str, None]()  # an ordered set of texts: an error keeps a traceback
-    token = _faults.set(faults)
-    try:
-        yield faults
-    finally:
-        _faults.reset(token)
-
-
-def fault(error: DataError) -> None:
-    """Raise an error in the lists of a data set. Where faults are collected it returns, and reading continues
-    without the faulty entry.
-    """
-    if (faults := _faults.get()) is None:
-        raise error
-    faults[str(error)] = None
-
-
-@contextmanager
-def as_fault() -> Iterator[None]:
-    """Context in which a DataError is a `fault`."""
-    try:
-        yield
-    except DataError as error:
-        fault(error)
 
 
 class DetailNote(str):
@@ -102,7 +67,6 @@ class Listing:
         templates: the data set's own prompts.
         numbered: whether the data set numbers its classes itself, so that a list of names in that order fits.
         groups: the groups of images by a column of the table, by path.
-        unnamed: why the user's names of the classes could not be given to them; "" if they were.
     """
 
     name: str
@@ -117,12 +81,60 @@ class Listing:
     templates: tuple[str, ...] = ("a photo of a {}.",)
     numbered: bool = False
     groups: Mapping[str, str] = field(default_factory=dict)
-    unnamed: str = ""
 
     @property
     def paths(self) -> list[str]:
         """The distinct images, in order."""
         return [*dict.fromkeys(row.path for rows in self.splits.values() for row in rows)]
+
+
+def name_classes(
+    listings: Sequence[Listing], file: Path | None, names_of_bundle: Mapping[str, str] | None = None
+) -> tuple[Listing, ...]:
+    """The sources of a data set with the names of their classes, decided once over the classes of all, with
+    notes at the first.
+
+    A label has the name that the file, CoOp's list of ImageNet or its own spelling gives it; a label that is
+    itself such a name is that class. Without a file, the names of an earlier bundle count before spellings.
+    Raises DataError for a class that the file does not name.
+    """
+    first, *others = listings
+    keys = [*dict.fromkeys(key for part in listings for key in part.keys)]
+    notes, names = [*first.notes], dict[str, str]()
+    if file is None:
+        unnamed_parts = [part for part in listings if part.keys == part.classnames and not part.benchmark]
+        unnamed_keys = {key for part in unnamed_parts for key in part.keys}
+        names = {**(names_of_bundle or {})}
+        usual, remarks = usual_names([key for key in keys if key in unnamed_keys and key not in names])
+        if pairs := [(key, names[key]) for key in keys if key in names]:
+            notes.append(f"its classes are named as in the earlier bundle: {describe_names(pairs)}")
+        notes, names = [*notes, *remarks], usual | names
+    else:
+        with as_fault():
+            numbered = [part.keys for part in listings if part.numbered]
+            names = match_names(keys, read_names(file), str(file), numbered)
+            pairs = [(key, names[key]) for key in keys if key in names]
+            notes.append(f"its classes are named by {file}: {describe_names(pairs)}")
+    renamed = tuple(_rename(part, names) for part in (replace(first, notes=tuple(notes)), *others))
+    for part in renamed:
+        if file is not None or not part.benchmark:  # ImageNet has two classes "missile"
+            with as_fault():
+                require_distinct(str(file or part.folder), part.keys, part.classnames)
+    return renamed
+
+
+def _rename(listing: Listing, names: Mapping[str, str]) -> Listing:
+    """A source with the names of its keys; a key may be a name."""
+    by_value = {without_zeros(key): (key, name) for key, name in names.items()}
+    by_name = {plain_name(name): (key, name) for key, name in names.items()}
+    pairs = list[tuple[str, str]]()
+    for key, spelling in zip(listing.keys, listing.classnames, strict=True):
+        of_key = (key, names[key]) if key in names else by_value.get(without_zeros(key))
+        of_name = by_name.get(plain_name(key))
+        match = of_key or of_name
+        pairs.append((key, match[1] if match else spelling))
+    keys, classnames = zip(*pairs, strict=True) if pairs else ((), ())
+    return replace(listing, keys=keys, classnames=classnames)
 
 
 def join_listings(listings: Sequence[Listing]) -> Listing:
@@ -174,14 +186,6 @@ def join_listings(listings: Sequence[Listing]) -> Listing:
     )  # fmt: skip
 
 
-def describe_new_class(source: str, data: str, name: str, classes: Sequence[str]) -> str:
-    """A note on a class that only a later source has, or corrections: it may be mistyped."""
-    known = {plain_name(other): other for other in classes}
-    nearest = get_close_matches(plain_name(name), known, n=1, cutoff=0.75)
-    meant = f": is {known[nearest[0]]!r} meant?" if nearest else ""
-    return f"{source} has a class that {data} does not have, {name!r}{meant}"
-
-
 def named_only(listing: Listing) -> Iterator[str]:
     """A note on classes without an image, if there are any."""
     with_images = {row.label for rows in listing.splits.values() for row in rows}
@@ -204,75 +208,6 @@ def single_class(listing: Listing) -> str:
     return f"there is a single class, {listing.classnames[0]!r}: every image would be predicted as it"
 
 
-def with_spaces(name: str) -> str:
-    """A class name as written in a sentence: underscores become spaces, as in CoOp."""
-    return name.replace("_", " ").strip()
-
-
-def plain_name(name: str) -> str:
-    """A key for comparing class names, ignoring case, underscores, the form of accents (NFC or NFD), and
-    zeros before a whole number.
-    """
-    return without_zeros(compose(with_spaces(name).casefold()))
-
-
-def plain_label(label: str) -> str:
-    """A label without spaces around it, its accents in one form."""
-    return compose(label.strip())
-
-
-def without_zeros(key: str) -> str:
-    """A whole number without leading zeros; any other key as it is."""
-    return str(int(key)) if WHOLE.fullmatch(key) else key
-
-
-def sort_names(names: Iterable[str]) -> list[str]:
-    """Names of folders or labels in their order: by value if all are numbers, else by their letters, in
-    whatever form of Unicode.
-    """
-    in_order = sorted(names, key=lambda name: (compose(name), name))
-    return sorted(in_order, key=float) if all(map(NUMBER.fullmatch, in_order)) else in_order
-
-
-def label_note(numbers: Sequence[int]) -> tuple[str, ...]:
-    """A note on labels, in their order, if they are other numbers than those from 0 without a gap."""
-    gaps = ", with gaps" if numbers[-1] - numbers[0] >= len(numbers) else ""
-    run = f"its {len(numbers)} labels are numbers from {numbers[0]} to {numbers[-1]}{gaps}"
-    return () if [*numbers] == [*range(len(numbers))] else (f"{run}: they are taken in their order",)
-
-
-def require_distinct(source: str, keys: Sequence[str], names: Sequence[str]) -> None:
-    """Raise DataError for a class that is listed twice, two of the same `plain_name`, and a name that is
-    empty or not in UTF-8; LimitError for too many or too long ones.
-    """
-    at_most("prompts", len(names), source)
-    at_most("class_name", max(map(len, names), default=0), source)
-    if len({*keys}) < len(keys):
-        raise DataError(f"{source}: {with_spaces(Counter(keys).most_common(1)[0][0])!r} is listed twice.")
-    seen: dict[str, str] = {}
-    for key, name in zip(keys, names, strict=True):
-        if name != without_surrogates(name):  # an undecodable byte of a file name
-            raise DataError(f"{source}: the class name {name!r} is not in UTF-8. Rename it.")
-        if not plain_name(name):
-            raise DataError(f"{source}: the class {key!r} has an empty name.")
-        if (other := seen.setdefault(plain_name(name), key)) != key:
-            raise DataError(
-                f"{source}: the classes {other!r} and {key!r} have the same name, {with_spaces(name)!r}. "
-                "Merge them, or give each a name of its own, by its folder or label or with "
-                "--dataset.classnames."
-            )
-
-
-def require_inside(where: str, path: str) -> None:
-    """Raise DataError for a path that leads out of the folder that it is relative to."""
-    forms = PurePosixPath(path), PureWindowsPath(path)
-    if any(form.anchor or ".." in form.parts for form in forms) or "\0" in path:
-        raise DataError(
-            f"{where}: the path {path[:200]!r} leads out of the image folder: name a file below it; a "
-            "table lies in or above the folder of its images."
-        )
-
-
 def require_apart(listing: Listing) -> None:
     """A fault for each image that is in two splits, where training and test data would overlap, or in two
     classes.
@@ -287,44 +222,3 @@ def require_apart(listing: Listing) -> None:
                 fault(DataError(f"{image} has two labels, {keys}. Keep one."))
             elif first != part:
                 fault(DataError(f"{image} is in both {first} and {part}. Keep one."))
-
-
-def find_files(folder: Path) -> Callable[[str], str]:
-    """A function that gives the path of the file, relative to ``folder``, that a listed path means. A path of
-    no file stays as it is.
-
-    Windows separates folders by backslashes, macOS may store accents apart from their letters, cells may have
-    spaces around their text, an id stands for the only image of that name, and Label Studio lists uploads.
-    """
-
-    @cache
-    def stored_names(parent: str) -> Mapping[str, str]:
-        try:
-            return {compose(name): name for name in os.listdir(folder / parent)}
-        except (OSError, ValueError):
-            return {}
-
-    def as_stored(path: str) -> str:
-        stored = "/" if path.startswith("/") else ""
-        for part in filter(None, path.split("/")):
-            stored = os.path.join(stored, stored_names(stored).get(compose(part), part))
-        return stored
-
-    def with_suffix(path: str) -> list[str]:
-        parent, name = os.path.split(path)
-        stems = [(*os.path.splitext(file), file) for file in stored_names(parent).values()]
-        images = [file for stem, suffix, file in stems if stem == name and suffix.lower() in SUFFIXES]
-        return [os.path.join(parent, image) for image in images] if len(images) == 1 else []
-
-    def find(path: str) -> str:
-        is_plain = path.isascii() and "\\" not in path and path == path.strip()
-        if is_plain and not path.startswith("/data/") and os.path.splitext(path)[1].lower() in SUFFIXES:
-            return path
-        spellings = [path, path.strip(), path.replace("\\", "/"), path.strip().replace("\\", "/")]
-        if (upload := UPLOAD.fullmatch(path)) and ".." not in (name := unquote(upload[1])):
-            spellings += [name, f"images/{name}", UPLOAD_ID.sub("", name)]
-        by_id = chain.from_iterable(map(with_suffix, spellings))
-        candidates = chain(spellings, map(as_stored, spellings), by_id)
-        return next((candidate for candidate in candidates if os.path.isfile(folder / candidate)), path)
-
-    return find

@@ -17,9 +17,10 @@ from torch.utils.data import DataLoader
 from dear.data.images.decode import local_path
 from dear.data.images.photos import is_image, refused_image
 from dear.data.settings import DataSettings
+from dear.data.sources.class_names import plain_label, sort_names
 from dear.data.sources.folder import ignored_note, image_files
 from dear.data.sources.huggingface import list_tables, undecoded
-from dear.data.sources.listing import Listing, plain_label, sort_names
+from dear.data.sources.listing import Listing
 from dear.data.sources.table import LABELS, PATHS, Entry, column, listing_of
 from dear.errors import DataError
 from dear.reading.files import is_passed_over

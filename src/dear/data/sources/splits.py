@@ -14,24 +14,13 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from dear.data.settings import DataSettings
-from dear.data.sources.listing import (
-    FEW,
-    NO_SPLIT,
-    PARTS,
-    UNDIVIDED,
-    DetailNote,
-    Listing,
-    Row,
-    as_fault,
-    find_files,
-    label_note,
-    require_distinct,
-    require_inside,
-)
-from dear.errors import DataError
+from dear.data.sources.class_names import label_note, require_distinct
+from dear.data.sources.listing import NO_SPLIT, PARTS, UNDIVIDED, DetailNote, Listing, Row
+from dear.data.sources.paths import find_files, require_inside
+from dear.errors import DataError, as_fault
 from dear.reading.files import is_passed_over
 from dear.reading.plain import read_json
-from dear.text import compose, list_names, plural
+from dear.text import FEW, compose, list_names, plural
 from dear.writing import atomic_write
 
 PREFIX = "split_zhou_"

@@ -14,26 +14,14 @@ from shlex import quote
 from typing import Any, NamedTuple
 
 from dear.data.settings import DataSettings
-from dear.data.sources.listing import (
-    FEW,
-    PURPOSE,
-    UNDIVIDED,
-    Listing,
-    Row,
-    as_fault,
-    fault,
-    find_files,
-    label_note,
-    plain_label,
-    plain_name,
-    require_inside,
-    sort_names,
-)
+from dear.data.sources.class_names import label_note, plain_label, plain_name, sort_names
+from dear.data.sources.listing import PURPOSE, UNDIVIDED, Listing, Row
+from dear.data.sources.paths import find_files, require_inside
 from dear.data.sources.splits import Split, split_of
-from dear.errors import DataError, DearError
+from dear.errors import DataError, DearError, as_fault, fault
 from dear.reading.files import read_text
 from dear.reading.plain import QUOTES, parse_json
-from dear.text import list_names
+from dear.text import FEW, list_names
 
 SUFFIXES = (".csv", ".tsv", ".jsonl")
 COLUMNS = "path, label and, optionally, split"
