@@ -21,8 +21,7 @@ from dear.evaluation.experiment import Experiment
 from dear.evaluation.protocols.base import Protocol
 from dear.evaluation.resolve import MethodSetup, ResolvedRun, Select, resolve, with_templates_of
 from dear.methods.declaration import NOT_PUBLISHED, PublishedValues
-from dear.roles.packaged import find_role_table, role_table
-from dear.roles.table import RoleTable
+from dear.roles.table import RoleTable, find_role_table, role_table
 from dear.training.cache import Cache
 from dear.training.settings import check_training
 

@@ -39,7 +39,7 @@ from dear.methods import registry
 from dear.methods.base import Method
 from dear.methods.declaration import Declaration
 from dear.methods.linear_probe import LinearProbeSettings
-from dear.roles.packaged import role_table
+from dear.roles.table import role_table
 
 SHOTS, ENOUGH_SHOTS = 4, 9  # of 12 classes, 108 images are enough to choose by
 
