@@ -51,7 +51,7 @@ def command_demo(
     from dear.report.folder import read_folder
     from dear.report.render import write_html
     from dear.report.report_page import report_page
-    from dear.roles.packaged import named_table
+    from dear.roles.table import named_table
     from dear.world.tasks import downstream_names
 
     options: dict[str, Any] = {"model": "tiny", "roles": roles, "seeds": (seed,), "shots": (SHOTS,)}

@@ -21,7 +21,7 @@ from dear.errors import OutputError
 from dear.evaluation.predictions import predict
 from dear.methods.base import Method, TrainingImages
 from dear.methods.registry import build_method
-from dear.roles.packaged import find_role_table
+from dear.roles.table import find_role_table
 from dear.training.batches import training_images
 from dear.training.cache import Cache
 from dear.training.settings import TrainSettings
@@ -183,7 +183,7 @@ def test_other_methods_are_trained_anew_on_what_is_known(
 ) -> None:
     """A calibrated fit with its review; DeAR trains its span, and only the review reads what is kept."""
     few = DataSettings(allow_fewer=True)
-    options: dict[str, Any] = {"method": method, "shots": 5, "calibrate": True, "dataset": few}
+    options: dict[str, Any] = {"method": method, "shots": 5, "dataset": few}
     options |= {"train": {"epochs": 2}} if method == "dear" else {}
     fit_counted(photos, "first", monkeypatch, **options)
     change(photos)
