@@ -160,9 +160,9 @@ def load_app(words: Sequence[str]) -> App:
             config: Read options from a YAML file. Those on the command line come first.
             print_config: Print the options as YAML and exit.
             json: Print one JSON object, for programs.
-            verbose: Print notes that need no action too: how data without a split was divided, for example.
-            threads: Threads on the CPU, for each run. By default one for a small model, else all cores,
-                divided among --jobs.
+            verbose: Also print notes that need no action, such as how data without a split was divided.
+            threads: Threads on the CPU, for each run. By default one for a small model, and for others all
+                cores, divided among --jobs.
         """
         app.config = [partial(_apply_options, path) for path in reversed(config or [])]
         plain = [STDIN if word.encode() == b"-" else word for word in words]

@@ -23,10 +23,10 @@ Start with {FIT_METHOD}, or let dear fit choose; docs/choose.md says more."""
 
 
 def command(*, methods: list[str] | None = None) -> dict[str, Any]:
-    """List the methods: what each learns, its paper, what it needs, which protocols run it, its settings.
+    """List the methods: what each learns, its paper, what it needs, which protocols run it, and its settings.
 
     Args:
-        methods: Only these, with the meaning of their settings.
+        methods: Show only these, and say what their settings mean.
     """
     names = dict.fromkeys(map(known_method, methods or METHODS))
     return {"methods": [describe(METHODS[name]) for name in names], "details": methods is not None}

@@ -20,7 +20,7 @@ from cyclopts import CycloptsError, Group, Parameter, Token, convert
 
 from dear.data.settings import DataSettings
 from dear.errors import DearError
-from dear.evaluation.experiment import DataOverrides, TrainOverrides
+from dear.evaluation.experiment import DataOverrides, Machines, RunOptions, TrainOverrides
 from dear.evaluation.protocols import PROTOCOLS
 from dear.methods.declaration import MethodSettings, read_published_rows
 from dear.methods.registry import AUTO, METHODS, PATH, known_method, option_groups, register
@@ -89,6 +89,8 @@ OPTIONS = Parameter(
 )
 """What holds for the options of all commands."""
 
+Parameter(group=Group("Runs", sort_key=60))(RunOptions)
+Parameter(group=Group("Where the runs are made", sort_key=70))(Machines)
 Parameter(group=Group("Training", sort_key=100), show_default=False)(TrainOverrides)
 Parameter(group=Group("Reading a data set", sort_key=100))(DataSettings)
 Parameter(group=Group("Reading a data set", sort_key=100), show_default=False)(DataOverrides)
@@ -159,14 +161,14 @@ def _other_defaults(kind: type[MethodSettings]) -> str:
     """What its authors set in place of the defaults, in words."""
     rows = read_published_rows(kind.packaged().folder())
     by_data = dict.fromkeys(name for row in rows for settings in row.by_data.values() for name in settings)
-    parts = [f"{name.replace('_', '-')} goes by the data set" for name in by_data]
-    parts += [
-        f"{name.replace('_', '-')} is {'empty' if value == '' else value} {scope}"
-        for name in dict.fromkeys(name for row in rows for name in row.settings)
-        for value, scope in list_other_defaults(kind, name)
-        if name not in by_data
-    ]
-    return f"As published, {'; '.join(parts)}." if parts else ""
+    parts = {name: "one for each benchmark" for name in by_data}
+    for name in dict.fromkeys(name for row in rows for name in row.settings if name not in by_data):
+        values = [
+            f"{'empty' if value == '' else value} {scope}" for value, scope in list_other_defaults(kind, name)
+        ]
+        parts[name] = "; ".join(values)
+    named = " ".join(f"{name.replace('_', '-')}: {values}." for name, values in parts.items())
+    return f"Values of the authors that are not the default: {named}" if parts else ""
 
 
 def options_as_yaml(bound: inspect.BoundArguments) -> str:
@@ -180,7 +182,7 @@ def options_as_yaml(bound: inspect.BoundArguments) -> str:
         hint = bound.signature.parameters[name].annotation
         if isinstance(value, dict):  # settings: others would be taken for the user's
             values |= {name: value} if value else {}
-        elif get_origin(hint) is Annotated:  # flattened
+        elif get_origin(hint) is Annotated and is_dataclass(value):  # flattened
             values |= {key: part for key, part in vars(value).items() if part != {}}
         else:
             values[name.removesuffix("_")] = value  # a keyword of Python has one
