@@ -18,7 +18,6 @@ from .errors import DearError as DearError
 from .evaluation.experiment import Experiment as Experiment
 from .evaluation.launch import launch as launch
 from .evaluation.resolve import MethodSetup as MethodSetup
-from .evaluation.runs import run_all as run_all
 from .methods.base import Method as Method
 from .methods.declaration import MethodSettings as MethodSettings
 from .methods.registry import build_method as build_method
@@ -26,7 +25,7 @@ from .methods.registry import register as register
 from .retrieval.build import build_index as build_index
 from .retrieval.index import open_index as open_index
 from .roles.discover import discover as discover
-from .roles.packaged import role_table as role_table
 from .roles.table import RoleTable as RoleTable
+from .roles.table import role_table as role_table
 
 __version__: str

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from dear.adapters.results import Exported, ExportForm
+from dear.adapters.results import Exported
 from dear.cli.options import BundleName
 from dear.cli.output import PrintableConsole, progress_console
 from dear.text import plural
@@ -14,21 +14,19 @@ def command(
     bundle: BundleName,
     *,
     out: Path,
-    format: ExportForm = "onnx",
     with_classes: bool = False,
     classes: list[str] | None = None,
     images: list[str] | None = None,
     pretrained: str | None = None,
 ) -> Exported:
-    """Write the adapted image tower, or the whole classifier, as one file for other runtimes.
+    """Write the adapted image tower, or the whole classifier, as one ONNX file.
 
     The input is pixels in [0, 1] at the backbone's size, in batches of any size; the file normalizes them.
-    Before it is written, its output is compared with torch's, and must not differ by more than 0.001. ONNX
+    Before it is written, its output is compared with torch's, and must not differ by more than 0.001. This
     needs the extra `export`.
 
     Args:
         out: File to write.
-        format: ONNX, or torch's own exported program (.pt2).
         with_classes: Include the classes. The outputs are then logits and probabilities, not features.
         classes: Include these classes, by name, in place of the bundle's.
         images: Images, or folders of them, to compare the outputs on, besides random ones. The first 200 are
@@ -48,7 +46,6 @@ def command(
         return export(
             predictor,
             out,
-            form=format,
             with_classes=with_classes or classes is not None,
             classes=classes,
             images=paths[:CHECKED],
@@ -60,8 +57,7 @@ def render(result: Exported, console: PrintableConsole) -> None:
     same = "" if result.same_best is None else f", the best class is the same in {result.same_best}"
     what = "image tower" if result.classes is None else f"classifier of {result.classes} classes"
     console.say(
-        f"{result.path}: {what} as {result.form}, {result.bytes / 1e6:.2f} MB, outputs "
-        f"{', '.join(result.outputs)}",
+        f"{result.path}: {what} as ONNX, {result.bytes / 1e6:.2f} MB, outputs {', '.join(result.outputs)}",
         f"against torch on {plural(result.checked, 'image')}: "
         f"largest difference {result.difference:.1e}{same}",
     )

@@ -64,7 +64,7 @@ def _convert_entry(kind: type, text: str) -> Any:
 
 def _split(token: Token) -> list[str]:
     """The entries of a list: those between commas in the value of an option, else the whole text."""
-    if token.source != "cli" or token.keyword is None:
+    if token.keyword is None:
         return [token.value]
     entries = split_list(token.value)
     if not entries or not all(entries):
@@ -169,21 +169,3 @@ def _other_defaults(kind: type[MethodSettings]) -> str:
         parts[name] = "; ".join(values)
     named = " ".join(f"{name.replace('_', '-')}: {values}." for name, values in parts.items())
     return f"Values of the authors that are not the default: {named}" if parts else ""
-
-
-def options_as_yaml(bound: inspect.BoundArguments) -> str:
-    """The file for --config that gives these options."""
-    import yaml
-
-    from dear.cli.output import to_jsonable
-
-    values: dict[str, Any] = {}
-    for name, value in bound.arguments.items():
-        hint = bound.signature.parameters[name].annotation
-        if isinstance(value, dict):  # settings: others would be taken for the user's
-            values |= {name: value} if value else {}
-        elif get_origin(hint) is Annotated and is_dataclass(value):  # flattened
-            values |= {key: part for key, part in vars(value).items() if part != {}}
-        else:
-            values[name.removesuffix("_")] = value  # a keyword of Python has one
-    return yaml.safe_dump(to_jsonable(values), sort_keys=False, allow_unicode=True)

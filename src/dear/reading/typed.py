@@ -22,6 +22,8 @@ from dear.reading.files import ReadingError
 from dear.text import likely, list_names
 
 LONGEST = 40  # characters of a text in a message
+LARGEST = 10**9
+"""Largest number in settings: what is computed from it stays within float32 and 64-bit integers."""
 Fitted = TypeVar("Fitted")
 WORDS: Mapping[Any, str] = {
     bool: "true or false", int: "a whole number", float: "a number", str: "text", Path: "a path",
@@ -217,3 +219,18 @@ def overrides_class(kind: Any) -> Any:
         "__get_pydantic_core_schema__": classmethod(lambda *_: {"type": "any"}),
     }
     return type(f"{kind.__name__}Overrides", (kind,), members)
+
+
+def require_range(
+    settings: object, *names: str, minimum: float = 0, maximum: float = LARGEST, above: bool = False
+) -> None:
+    """Raise SettingsError for a number out of its bounds, with ``above`` for the minimum itself too; not for
+    None.
+    """
+    for name in names:
+        value = getattr(settings, name)
+        if value is None:
+            continue
+        if not (minimum < value if above else minimum <= value) or value > maximum:
+            least = f"{'above' if above else 'at least'} {minimum}"
+            raise SettingsError(f"{name} is {shown(value)}: it must be {least}, and at most {maximum:,}.")

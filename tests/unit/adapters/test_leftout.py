@@ -26,6 +26,7 @@ from dear.evaluation.session import Session
 from dear.methods.registry import SIMPLEST_FIRST
 from tests.helpers.data import Noise, noise_dataset
 from tests.helpers.methods import role_table
+from tests.helpers.runs import resolve_run
 
 SETTINGS: list[tuple[str, dict[str, Any]]] = [
     ("linear-probe", {"c": 0.001}), ("linear-probe", {"c": 40.0}),
@@ -131,7 +132,7 @@ def test_random_labels_are_right_by_chance(method: str, case: str, small_clip: C
         shots = int(labels.bincount().max())
         data = replace(data, balance=CASES[case].get("balance", False))
         session, setup, options = Session(), MethodSetup(method), {"roles": role_table(small_clip)}
-        run = session.resolve(small_clip, FewShot(), [data], setup, seed=1, shots=shots, **options)
+        run = resolve_run(session, small_clip, FewShot(), [data], setup, seed=1, shots=shots, **options)
         others = CASES[case].get("others")
         left_out = LeftOut(session, run, others and Unlabeled(random_images([0] * others, 99)))
         trial = left_out.build(method)

@@ -28,14 +28,14 @@ from dear.data.images.photos import image_hashes
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.errors import DataError
-from dear.evaluation.experiment import Experiment
+from dear.evaluation.experiment import Experiment, Machines
+from dear.evaluation.launch import launch
 from dear.evaluation.predictions import list_parts, load_predictions
 from dear.evaluation.protocols.base import Protocol
 from dear.evaluation.protocols.few_shot import FewShot
 from dear.evaluation.protocols.transfer import CrossDataset
 from dear.evaluation.records import read_record
 from dear.evaluation.resolve import MethodSetup
-from dear.evaluation.runs import check_experiment, make_run, run_all
 from dear.evaluation.session import Session
 from tests.helpers.data import CLASSES, noise_dataset
 from tests.helpers.server import picture
@@ -113,14 +113,10 @@ def run(out: Path, protocol: Protocol, data: Path, *methods: str) -> list[dict[s
     setups = tuple(map(MethodSetup, methods))
     options = {"data": (str(data),), "shots": (1,), "model": "tiny", "out": out}
     experiment = Experiment(protocol=protocol, methods=setups, **options)  # type: ignore[arg-type]
-    session = Session()
-    assert check_experiment(session, experiment) == {}
-    return [make_run(session, each).record for each in experiment.runs()]  # type: ignore[union-attr]
+    return launch([experiment], Machines("cpu"))[0]
 
 
-def test_runs_leave_out_copies_of_all_images_that_could_be_trained_on(
-    apart: Path, tmp_path: Path, small_clip: Clip
-) -> None:
+def test_runs_leave_out_copies_of_all_images_that_could_be_trained_on(apart: Path, tmp_path: Path) -> None:
     """So that all runs have the same tests."""
     with pytest.warns(UserWarning, match="apart: 2 of 14 test images are left out: they are copies of"):
         records = run(tmp_path / "out", FewShot(), apart, "zero-shot", "linear-probe")
@@ -131,8 +127,6 @@ def test_runs_leave_out_copies_of_all_images_that_could_be_trained_on(
         tested = load_predictions(path.with_suffix(".npz"), "all")
         assert np.bincount(tested.labels).tolist() == [4, 4, 4]
         assert not any("copy" in file for file in tested.paths)
-    (again,) = run_all(small_clip, [load_dataset(apart)], [MethodSetup("zero-shot")], protocol=FewShot())
-    assert again["results"] == records[0]["results"]
 
 
 def test_copies_among_the_images_of_the_source_and_of_targets(
@@ -184,7 +178,7 @@ def table_of(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_copies_with_two_labels_are_refused_and_named(form: str, folder: Path, small_clip: Clip) -> None:
+def test_copies_with_two_labels_are_refused_and_named(form: str, folder: Path) -> None:
     """In every form, by all that compares predictions with labels; copies with one label are no fault."""
     (first, second, third), options = CLASSES[:3], {"method": "zero-shot", "review": False, "refuse": 0}
     shutil.copy(folder / first / "0.png", folder / first / "same.png")
@@ -198,7 +192,7 @@ def test_copies_with_two_labels_are_refused_and_named(form: str, folder: Path, s
         lambda: fit(FORMS[form](folder), **options),
         lambda: fit(data, **options),
         lambda: evaluate_bundle(Predictor(bundle), data),
-        lambda: run_all(small_clip, [data], [MethodSetup("zero-shot")], shots=1),
+        *([lambda: Session().dataset(str(folder), DataSettings(), str(folder))] if form == "folder" else []),
     ):
         with pytest.raises(DataError, match="2 pictures have several labels") as error:
             use()

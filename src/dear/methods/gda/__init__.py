@@ -14,8 +14,8 @@ class GdaSettings(MethodSettings):
     """Settings of the Gaussian discriminant; the defaults are those of its base-to-novel runs.
 
     Attributes:
-        alpha: Weight of the discriminant's scores, which are added to zero-shot ones. The authors search it on
-            validation images, among powers of ten; here it is fixed. 0.1 is their most frequent value in
+        alpha: Weight of the discriminant's scores, which are added to zero-shot ones. The authors search it
+            on validation images, among powers of ten; here it is fixed. 0.1 is their most frequent value in
             base-to-novel (20 of 33 runs).
         covariance: "mean" is the mean of the classes' covariances; "shrunk" is the pooled covariance, shrunk
             towards a multiple of the identity (Kubokawa and Srivastava), as in its few-shot runs.
