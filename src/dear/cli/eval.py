@@ -34,8 +34,8 @@ def command(
 
     Args:
         out: Folder to write a page to: confusion matrix, scores of each class, the most confident mistakes,
-            reliability diagram, learning curve and attention. Each figure is also an SVG and a PDF file. By
-            default no page is written.
+            and a reliability diagram. Each figure is also an SVG and a PDF file. By default no page is
+            written.
         others: Folder of images of none of the classes, to measure how many of them are taken for one.
         split: Which images to score.
         classes: Whose classes an image can get: those of the bundle, or those of the data set (by name).

@@ -25,7 +25,6 @@ def command(
     out: Path | None = None,
     method: str = AUTO,
     options: Flat[FitOptions] = FitOptions(),
-    calibrate: bool | None = None,
     unlabeled: Path | None = None,
     add_classes: list[str] | None = None,
     review: bool = True,
@@ -49,9 +48,6 @@ def command(
             which is then replaced.
         method: The method; `dear methods` lists them. auto tries some on the training images, and takes the
             best.
-        calibrate: Fit the temperature of the probabilities on validation images, or on training images that
-            --shots does not use. By default this is done if there are at least 20 of them; if not, training
-            images are left out in turn.
         unlabeled: Folder of images without labels, which are used if left-out labeled images gain by it. Only
             dear+ can use them.
         add_classes: Further classes, by name alone, without images.
@@ -88,7 +84,6 @@ def command(
             settings=settings_by_method.get(method),
             train=train,
             select=select,
-            calibrate=calibrate,
             unlabeled=unlabeled,
             add_classes=add_classes or (),
             review=review,
