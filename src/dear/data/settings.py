@@ -32,8 +32,8 @@ class DataSettings:
         template: Prompt with one {} for the class name, in place of the data set's own. Several prompts,
             which are averaged, are separated by | or given as a text file, one per line.
         classnames: File of class names: a JSON list or mapping, a CSV (folder,name) or CoOp's classnames.txt.
-        label: Column of the classes, for a Hugging Face data set with several.
-        columns: Columns of a table or a data frame with other names, as path=Image,label=Species.
+        columns: Columns of a table or a data frame with other names, as path=Image,label=Species, and that of
+            the labels of a Hugging Face data set with several, as label=fine_label.
         split_seed: Seed of the split made for a data set that has none.
         test_share: Share of each class used for testing in that split, for images without any split: 0 for
             none, which `dear fit` trains on all of, 1 for all, where nothing is trained on. By default 0.3,
@@ -62,7 +62,6 @@ class DataSettings:
     root: Path | None = None
     template: str | None = None
     classnames: Path | None = None
-    label: str | None = None
     columns: str | None = None
     split_seed: int = 1
     test_share: float | None = None
