@@ -35,8 +35,7 @@ def command(
         bundle: Folder of the bundle, or OWNER/NAME on the hub.
         data: A folder of images, a CSV or JSONL file, a zip, a benchmark or a task by name.
         out: Folder of a page: confusion matrix, scores by class, the most confident mistakes, reliability
-            diagram, learning curve and attention. Each figure is also an SVG and a PDF.
-            By default no page is written.
+            diagram. Each figure is also an SVG and a PDF. By default no page is written.
         others: Folder of images of no class of the bundle, to measure how many of them look like one.
         split: Images to score.
         classes: Candidate classes: the bundle's, or the data set's (by name).

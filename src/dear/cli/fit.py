@@ -25,7 +25,6 @@ def command(
     out: Path | None = None,
     method: str = AUTO,
     options: Flat[FitOptions] = FitOptions(),
-    calibrate: bool | None = None,
     unlabeled: Path | None = None,
     add_classes: list[str] | None = None,
     review: bool = True,
@@ -47,8 +46,6 @@ def command(
             last of them gives it.
         out: Folder of the bundle. With --continue by default that one, whose bundle is replaced.
         method: Method: `dear methods` lists them. auto tries some on the training images and takes the best.
-        calibrate: Fit the temperature of probabilities on validation images or unused training images. By
-            default where there are at least 20 of them, else on training images that are left out in turn.
         unlabeled: Folder of images without labels to learn from too, if labeled images that are left out
             gain by it. dear+ can.
         add_classes: Further classes by name alone, without images.
@@ -86,7 +83,6 @@ def command(
             settings=settings_by_method.get(method),
             train=train,
             select=select,
-            calibrate=calibrate,
             unlabeled=unlabeled,
             add_classes=add_classes or (),
             review=review,

@@ -141,29 +141,15 @@ def expand_methods(names: Collection[str]) -> list[str]:
     return [*METHODS] if "all" in names else [known_method(name) for name in names]
 
 
-def list_other_defaults(kind: type[MethodSettings], field_name: str) -> list[tuple[Any, str]]:
-    """Values that the authors set for a field in place of its default, with the runs that have them."""
-    commands = {name: protocol.trains_as for name, protocol in PROTOCOLS.items()}
-    values = []
-    for row in read_published_rows(kind.packaged().folder()):
-        scope = row.scope(commands)
-        if field_name in row.settings:
-            values.append((row.settings[field_name], scope))
-        for dataset, settings in row.by_data.items():
-            if field_name in settings:
-                values.append((settings[field_name], f"{scope} on {dataset}".strip()))
-    return values
-
-
 def _other_defaults(kind: type[MethodSettings]) -> str:
-    """What its authors set in place of the defaults, in words."""
+    """What its authors set in place of the defaults, in words: the values, with the runs that have them."""
+    commands = {name: protocol.trains_as for name, protocol in PROTOCOLS.items()}
     rows = read_published_rows(kind.packaged().folder())
     by_data = dict.fromkeys(name for row in rows for settings in row.by_data.values() for name in settings)
     parts = [f"{name.replace('_', '-')} goes by the data set" for name in by_data]
-    parts += [
-        f"{name.replace('_', '-')} is {'empty' if value == '' else value} {scope}"
-        for name in dict.fromkeys(name for row in rows for name in row.settings)
-        for value, scope in list_other_defaults(kind, name)
-        if name not in by_data
-    ]
+    for name in dict.fromkeys(name for row in rows for name in row.settings if name not in by_data):
+        for row in rows:
+            if name in row.settings:
+                value = "empty" if row.settings[name] == "" else row.settings[name]
+                parts.append(f"{name.replace('_', '-')} is {value} {row.scope(commands)}")
     return f"As published, {'; '.join(parts)}." if parts else ""

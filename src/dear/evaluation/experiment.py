@@ -151,12 +151,17 @@ class Experiment(RunOptions):
         """True if all data sets are tasks of the Attribute World."""
         from dear.data.loading import of_world
 
-        return of_world((*self.data, *filter(None, [self.protocol.trained_on])))
+        return of_world(self.names)
 
     @property
     def backbone(self) -> BackboneName:
         """The backbone: the named one, or the usual one for the data sets."""
         return backbone_or_default(self.model, self.pretrained, world=self.world)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all data sets, first that of the source if the protocol trains on one."""
+        return tuple(filter(None, (self.protocol.trained_on, *self.data)))
 
     def runs(self) -> list["Experiment"]:
         """The runs, each an experiment with one method, seed and number of shots on one data set, or on all
