@@ -34,9 +34,9 @@ class DataSettings:
             prompts, separate them by | or give a text file with one per line.
         classnames: File of class names: a JSON list or mapping, a CSV file (folder,name), or CoOp's
             classnames.txt.
-        label: Column of the classes, for a Hugging Face data set that has several.
-        columns: Names of the columns of a table or a data frame, if they are not path, label and split:
-            path=Image,label=Species.
+        columns: Names of columns: those of a table or a data frame, if they are not path, label and split, as
+            path=Image,label=Species; that of the classes of a Hugging Face data set, if it has several, as
+            label=fine_label.
         split_seed: Seed of the split that is made if the data has none.
         test_share: Share of each class that is used for testing, if the data has no split. With 0, nothing is
             for testing; with 1, nothing is for training. By default 0.3, in `dear eval` 1 and in `dear
@@ -65,7 +65,6 @@ class DataSettings:
     root: Path | None = None
     template: str | None = None
     classnames: Path | None = None
-    label: str | None = None
     columns: str | None = None
     split_seed: int = 1
     test_share: float | None = None
