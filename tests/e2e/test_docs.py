@@ -44,7 +44,6 @@ NOT_RUN = {
 }
 """Commands of the pages that are only checked for validity (tests/checks/test_docs.py), by a part of them."""
 NOT_RUN_PYTHON = {
-    "run_all(": "trains for minutes",
     "discover(": "takes minutes: examples/discover_roles.ipynb does it",
     "urllib": "needs a server: tests/e2e/test_serve.py",
     "METHOD = ": "a line of a module",
