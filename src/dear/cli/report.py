@@ -25,9 +25,9 @@ def command(
         out: Folder of the report. By default "report" in the folder of the records.
         title: Title of the page. By default the name of the folder.
         weights: First digits of the hash of the weights to report, if the records come from several.
-        against: Method that all others are compared with, as the tables call it: paired differences over data
-            sets and seeds, and over test images, with intervals, p-values and Holm's correction. The page
-            shows its mistakes beside those of the main method, by default those of zero-shot.
+        against: Method that all others are compared with, by its name in the tables. The comparison has
+            paired differences over data sets and seeds, and over test images, with intervals, p-values and
+            Holm's correction. Its mistakes are then shown, in place of those of zero-shot.
     """
     from dear.report.folder import write_folder_report
 
