@@ -40,9 +40,8 @@ from dear.data.sources.folder import image_files
 from dear.errors import DataError, DearError, first_line
 from dear.limits import LimitError, at_most
 from dear.retrieval.encoder import HeadEncoder
-from dear.retrieval.index import Index, pair_weights
+from dear.retrieval.index import Index, pair_weights, read_indexed
 from dear.retrieval.results import Hit
-from dear.retrieval.sheet import read_indexed
 from dear.serving.limits import Limits, Refused
 from dear.text import printable
 from dear.writing import csv_path
