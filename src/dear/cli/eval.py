@@ -97,7 +97,7 @@ def command_compare(
     one of the two was fitted on, and those of classes that only one of them has.
 
     Args:
-        second: The bundle that it is compared with.
+        second: The bundle that the first is compared with, named in the same way.
         out: Folder to write a page to, with the images on which they differ, and its tables. By default no
             page is written.
         dataset: How the data set is read.

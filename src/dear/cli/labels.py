@@ -98,8 +98,9 @@ def command_suggest(
 ) -> dict[str, Any]:
     """Suggest images to label next.
 
-    There are two kinds: images of which the classifier is least sure, no two of them alike; and as many
-    images that look like none of its classes, perhaps of a new one, grouped by likeness.
+    There are two kinds. The first are images of which the classifier is least sure, no two of them alike. The
+    second are as many images that look like none of its classes, grouped by likeness: they may be of a new
+    class.
 
     The CSV file has a row for each, with an empty label beside the suggested class. Fill in labels, put them
     beside the images with `dear labels apply next.csv more-photos/`, and fit to both folders. Images that the

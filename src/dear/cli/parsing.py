@@ -153,4 +153,4 @@ def _other_defaults(kind: type[MethodSettings]) -> str:
         of_name = [(row.settings[name], row.scope(commands)) for row in rows if name in row.settings]
         parts[name] = "; ".join(f"{'empty' if value == '' else value} {scope}" for value, scope in of_name)
     named = " ".join(f"{name.replace('_', '-')}: {values}." for name, values in parts.items())
-    return f"Values of the authors that are not the default: {named}" if parts else ""
+    return f"In some runs the authors use other values than the defaults. {named}" if parts else ""

@@ -62,9 +62,9 @@ def command(
 ) -> Predicted | PredictionsFile:
     """Classify images: the best classes, with their probabilities and evidence.
 
-    Evidence is what a feature of the image adds to the logit of a class (for DeAR alpha_k s_k). It speaks for
-    the class if it is positive and against it if it is negative, and the parts sum to the logit. DeAR's
-    attributes without a head in the role table are one part, "rest".
+    Evidence is what a feature of the image adds to the logit of a class (for DeAR alpha_k s_k). Positive
+    evidence speaks for the class and negative evidence against it. The evidence of all features sums to the
+    logit. Of DeAR, the attributes without a head in the role table are one feature, "rest".
 
     An image that cannot be read is reported and skipped, and the exit code is 1. For many images give --out:
     an interrupted command then continues where it stopped, if it is given again.
