@@ -32,9 +32,9 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # for tools.parity, wherever this is run
 
 from dear.backbone.clip import Clip  # noqa: E402
+from dear.backbone.device import mixed, precision_for  # noqa: E402
 from dear.backbone.loading.convert import to_clip  # noqa: E402
 from dear.backbone.loading.open_clip_format import build, build_random  # noqa: E402
-from dear.backbone.precision import mixed, precision_for  # noqa: E402
 from dear.backbone.preprocess import Preprocess  # noqa: E402
 from dear.evaluation.protocols.base_to_novel import BaseToNovel  # noqa: E402
 from dear.evaluation.resolve import MethodSetup, resolve  # noqa: E402

@@ -34,8 +34,8 @@ from torch.utils.data import DataLoader
 from dear.adapters.bundle import Bundle
 from dear.adapters.predictor import BATCH, Predictor
 from dear.backbone.clip import Clip
+from dear.backbone.device import mixed, precision_for
 from dear.backbone.names import Precision
-from dear.backbone.precision import mixed, precision_for
 from dear.methods.base import TrainingImages
 from dear.methods.registry import METHODS, build_method
 

@@ -44,24 +44,31 @@ MODELS_HEADER = """\
 
 Written by `python -m tools.generate_docs --models`; do not edit.
 
-Every architecture name of open_clip {version} was built (on PyTorch's meta device, without memory for
-weights) and checked part by part against what the towers of `dear.backbone` reproduce:
-**{works} of {count} work, {refused} are refused**, each with the reason that `load_clip` gives.
+This page lists every architecture of open_clip {version}, and the methods that run on it.
+**{works} of {count} work, and {refused} are refused.** Each was built without memory for weights (on
+PyTorch's meta device), and its parts were checked against what `dear` can reproduce.
 
-A tower gives its layers and attention heads, or features alone, and a method says what it needs of each.
+Of some towers, `dear` can use single layers and attention heads. Of others it can use only the features that
+they compute. A method needs one or the other of each tower, so there are four lists.
 
 """
 SECTIONS: dict[tuple[Access, Access], tuple[str, str]] = {
-    ("heads", "layers"): ("Both towers by layers", "Layers and heads of images, layers of texts."),
+    ("heads", "layers"): (
+        "Both towers by layers",
+        "Layers and heads of the image tower, and layers of the text tower, can be used.",
+    ),
     ("features", "layers"): (
         "Images as features, texts by layers",
-        "The image tower is open_clip's or timm's own, frozen.",
+        "The image tower gives only features: it is open_clip's or timm's own, frozen.",
     ),
     ("heads", "features"): (
         "Images by layers, texts as features",
-        "The text tower is open_clip's own, frozen.",
+        "The text tower gives only features: it is open_clip's own, frozen.",
     ),
-    ("features", "features"): ("Features alone", "Both towers are open_clip's own, frozen."),
+    ("features", "features"): (
+        "Features alone",
+        "Both towers give only features: they are open_clip's own, frozen.",
+    ),
 }
 """Title and description by what the image and the text tower give."""
 
@@ -250,7 +257,8 @@ def models_page() -> str:
                 page += f"| {model.name} | {tower} | {model.parameters or 0:.1f} |\n"
             page += "\n"
     rows = "".join(f"| {verdict.name} | {verdict.reason} |\n" for verdict in refused)
-    return f"{page}## Refused\n\n| architecture | reason |\n| --- | --- |\n{rows}"
+    head = "`load_clip` gives these reasons.\n\n| architecture | reason |\n| --- | --- |\n"
+    return f"{page}## Refused\n\n{head}{rows}"
 
 
 @app.default

@@ -36,9 +36,9 @@ from dear.errors import (
     WeightsError,
     first_line,
 )
+from dear.reading.typed import require_range
 from dear.training.checkpoint import write_state
 from dear.training.seeding import generator
-from dear.training.settings import require_range
 from dear.world.factors import FACTOR_NAMES, STYLES
 from dear.world.render import render
 from dear.world.scene import Scene, draw_scenes

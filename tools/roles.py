@@ -15,9 +15,8 @@ from dear.backbone.clip import Identity
 from dear.errors import DearError
 from dear.roles.assign import build_table
 from dear.roles.compare import Agreement, compare
-from dear.roles.packaged import FOLDER, named_table
 from dear.roles.settings import PRESETS, RoleSettings
-from dear.roles.table import RoleTable
+from dear.roles.table import FOLDER, RoleTable, named_table
 from dear.roles.textspan_format import in_layers, read_textspan
 
 PACKAGED, PAGE = FOLDER / "textspan.ViT-B-16.json", Path("docs/roles.md")

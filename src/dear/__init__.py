@@ -3,11 +3,11 @@
 Its names are listed in `__init__.pyi`; each is loaded when it is first used.
 """
 
+from dear.threads import prepare_process as _prepare_process  # isort: skip (from here on Ctrl-C is one line)
+
 from importlib.metadata import PackageNotFoundError, version
 
 import lazy_loader
-
-from dear.threads import prepare_process as _prepare_process
 
 try:
     __version__ = version("dear-vlm")

@@ -26,7 +26,7 @@ from .methods.registry import register as register
 from .retrieval.build import build_index as build_index
 from .retrieval.index import open_index as open_index
 from .roles.discover import discover as discover
-from .roles.packaged import role_table as role_table
 from .roles.table import RoleTable as RoleTable
+from .roles.table import role_table as role_table
 
 __version__: str

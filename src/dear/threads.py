@@ -1,6 +1,9 @@
-"""What torch reads from the environment when it is loaded: how its threads wait, and how many there are."""
+"""What a process sets before it loads anything else: how Ctrl-C ends it, and what torch reads from the
+environment, which is how its threads wait, and how many there are.
+"""
 
 import os
+import signal
 import sys
 import warnings
 from collections.abc import MutableMapping
@@ -15,6 +18,20 @@ PAGES = {"THP_MEM_ALLOC_ENABLE": "1"}
 third of the processor time of a fit without gradients.
 """
 COUNTS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "DEAR_THREADS")
+
+
+def end_process(*_: object) -> None:
+    """End the process as Ctrl-C ends a command: the handler of a command that has not begun."""
+    if "--json" in sys.argv:
+        os.write(1, b'{"error": "interrupted", "kind": "Interrupted"}\n')
+    os.write(2, b"dear: interrupted\n")
+    os._exit(130)
+
+
+# The installed script imports this first. The processes that it starts have its name, too.
+_IS_SCRIPT = os.path.basename(sys.argv[0]).removesuffix(".exe") == __name__.partition(".")[0]
+if _IS_SCRIPT and "multiprocessing.spawn" not in sys.modules:
+    signal.signal(signal.SIGINT, end_process)
 
 
 def prepare(environment: MutableMapping[str, str]) -> None:

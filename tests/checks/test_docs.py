@@ -10,10 +10,11 @@ from functools import cache
 import pytest
 import yaml
 
-from dear.cli.main import load_app, main
+from dear.cli.main import load_app
 from dear.cli.registry import COMMANDS, load_command
 from dear.methods.registry import METHODS
 from tests.documented import PAGES, ROOT, Shown, commands, mentions
+from tests.helpers.commands import parse_arguments
 
 SHOWN = [one for page in PAGES for one in commands(page)]
 MENTIONED = [one for page in PAGES for one in mentions(page)]
@@ -64,11 +65,7 @@ def test_every_option_says_what_it_sets() -> None:
 def test_a_command_is_valid(one: Shown) -> None:
     """Options exist and values are of their types; files need not exist, and nothing is run."""
     assert " ".join(command_of(one.words[1:])) in COMMANDS
-    words = list(one.words[1:])
-    if words[0] == "fit":  # a file of options does not hold further sources
-        words[2:] = words[next(i for i, word in enumerate(words) if word.startswith("-")) :]
-    place = words.index("--") if "--" in words else len(words)
-    assert main([*words[:place], "--print-config", *words[place:]]) == 0
+    parse_arguments(one.words[1:])
 
 
 def test_mentioned_commands_have_these_options() -> None:

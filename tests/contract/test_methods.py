@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from dear.backbone.clip import Clip, tensors_hash
-from dear.backbone.precision import half
+from dear.backbone.device import half
 from dear.errors import DearError, RoleTableError
 from dear.evaluation.protocols.few_shot import FewShot
 from dear.evaluation.resolve import MethodSetup

@@ -71,8 +71,8 @@ def test_a_misspelt_name_suggests_the_nearest(words: list[str], kind: str, name:
         (["fit", "photos", "--out", "b", "--shots"], "--shots"),
         (["run", "few-shot", "--dry-run", "true"], "true"),
         (["data", "check", "ol\udce9"], "UTF-8"),
-        (["tasks", "--config", "nowhere.yaml"], "nowhere.yaml"),
-        (["tasks", "--jsno"], "--json"),
+        (["info", "--jsno"], "--json"),
+        (["data", "check", "x", "--decod"], "--decode"),
     ],
 )
 def test_a_wrong_option_is_named_in_one_line(words: list[str], name: str, run: Run) -> None:
@@ -88,13 +88,9 @@ def test_the_result_as_json(ask: Ask, run: Run) -> None:
     assert dear.__version__ in run(["info"])[0]
 
 
-def test_tasks_are_listed_with_the_looks_of_their_classes(ask: Ask, run: Run) -> None:
-    asked = ["tasks", "--tasks", "holiday-albums-15b,street-signs"]
-    tasks = {task["name"]: task for task in ask(asked)["tasks"]}
-    assert tasks["holiday-albums-15b"]["classes"] == 30
-    assert tasks["street-signs"]["own"] == "hue to 0.8, turned to 0.3"
-    assert tasks["street-signs"]["habits"] == "texture 0.8, place 0.8"
-    assert "hue to 0.8, cast to 0.8" in run(["tasks", "--tasks", "mixed-paints"])[0]
+def test_a_word_without_a_dash_is_no_suggestion(run: Run) -> None:
+    """`data check NAME MORE...` has no option --more, which is near to --model."""
+    assert "--more" not in run(["data", "check", "x", "--model", "tiny"], 2)[1]
 
 
 def test_the_error_as_json_and_on_stderr(run: Run) -> None:
@@ -154,27 +150,56 @@ def test_an_interrupted_fit_says_how_to_continue(monkeypatch: pytest.MonkeyPatch
     assert "same command" in run(["fit", "mixed-paints", "--out", "b"], 130)[1]
 
 
-INTERRUPT_AN_IMPORT = """
+SCRIPT = """
 import importlib, signal, sys
 
 class CtrlC:
     def find_spec(self, name, path, target=None):
-        if name == "cyclopts":
+        if name == "{name}":
             signal.raise_signal(signal.SIGINT)
 
-module, function = sys.argv.pop(1).split(":")
-entry = getattr(importlib.import_module(module), function)
 sys.meta_path.insert(0, CtrlC())
-sys.exit(entry())
+sys.exit(getattr(importlib.import_module("{module}"), "{function}")())
+"""
+TWICE = """
+import atexit, os, signal, sys
+import dear.cli
+import dear.data.check
+
+def work(*_, **__):
+    try:
+        signal.raise_signal(signal.SIGINT)
+    finally:
+        signal.raise_signal(signal.SIGINT)
+        print("cleared up", flush=True)
+
+dear.data.check.check_dataset = work
+atexit.register(signal.raise_signal, signal.SIGINT)
+sys.exit(dear.cli.start())
 """
 
 
-def test_ctrl_c_while_modules_are_imported_is_one_line() -> None:
+def run_script(folder: Path, text: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run a script with the name of the installed one."""
+    script = folder / "dear"
+    script.write_text(text)
+    command = [sys.executable, str(script), *words]
+    return subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, check=False)
+
+
+@pytest.mark.parametrize("name", ["lazy_loader", "dear.cli.main", "cyclopts"])
+def test_ctrl_c_while_modules_are_imported_is_one_line(name: str, tmp_path: Path) -> None:
     project = tomllib.loads((SOURCE.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    words = [sys.executable, "-c", INTERRUPT_AN_IMPORT, project["scripts"]["dear"], "data", "list", "--json"]
-    done = subprocess.run(words, capture_output=True, text=True, env=ENVIRONMENT, check=False)
+    module, function = project["scripts"]["dear"].split(":")
+    text = SCRIPT.format(name=name, module=module, function=function)
+    done = run_script(tmp_path, text, "data", "list", "--json")
     assert (done.returncode, done.stderr) == (130, "dear: interrupted\n")
     assert json.loads(done.stdout)["kind"] == "Interrupted"
+
+
+def test_a_second_ctrl_c_leaves_what_the_first_clears_up(tmp_path: Path) -> None:
+    done = run_script(tmp_path, TWICE, "data", "check", str(tmp_path))
+    assert (done.returncode, done.stdout, done.stderr) == (130, "cleared up\n", "dear: interrupted\n")
 
 
 def test_sigterm_clears_up(check_does: CheckDoes, ask: Ask) -> None:

@@ -54,8 +54,6 @@ def evil(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "recipe.yaml").write_text(RECIPE.format(EVIL))
     setting = RECIPE.replace("'{}'", f"{{method: {EVIL!r}, settings: {{a: 1}}}}")
     (tmp_path / "setting.yaml").write_text(setting)
-    (tmp_path / "methods.yaml").write_text(f"methods: ['{EVIL}']\n")
-    (tmp_path / "method.yaml").write_text(f"method: '{EVIL}'\n")
     return tmp_path
 
 
@@ -65,9 +63,6 @@ def evil(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "run recipe recipe.yaml --dry-run",
         "run recipe setting.yaml --dry-run",
         "run recipe recipe.yaml --methods zero-shot --dry-run",
-        "run few-shot --config methods.yaml --data mixed-paints --out out --dry-run",
-        "fit --config method.yaml --data mixed-paints --out out",
-        "methods --config methods.yaml",
     ],
 )
 def test_a_class_that_only_a_file_names_is_not_imported(evil: Path, words: str, run: Run) -> None:

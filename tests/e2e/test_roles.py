@@ -53,13 +53,6 @@ def test_assign_show_and_compare(spans: Path, tmp_path: Path, ask: Ask, run: Run
     compared = run(["roles", "compare", str(out), str(dealt), "--heads"])[0]
     assert "Dominant concepts: " in compared
     assert "both tables agree" in compared
-    # With another model's, whose heads are others, by concept.
-    counts = ask(["roles", "compare", str(out), "published"])["counts"]
-    assert (counts["all"][0], counts["all"][2]) == (6, 48)
-    assert [sum(row[i] for row in counts.values()) for i in range(4)] == [
-        2 * count for count in counts["all"]
-    ]
-    assert "Heads by dominant concept" in run(["roles", "compare", str(out), "published"])[0]
 
 
 @pytest.mark.long
@@ -89,7 +82,7 @@ def test_discover(small: Clip, photos: Path, tmp_path: Path, run: Run) -> None:
     words = f"roles discover --data {photos} --phrases {phrases} --layers 4-5 --rank 7 "
     words += "--settings.phrases-a-head 5 "
     words += "--model ViT-B-16 --settings.min-sizes 25 --settings.k 1 --json "
-    files = {"out": "roles.json", "html": "roles.html", "spans": "spans.txt", "contributions": "values.npy"}
+    files = {"out": "roles.json", "html": "roles.html", "spans": "spans.txt"}
     words += " ".join(f"--{option} {tmp_path / name}" for option, name in files.items())
     printed, told = run(words.split())
     assert "left out 1 blank lines and 1 repeats" in told

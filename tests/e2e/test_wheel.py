@@ -56,7 +56,7 @@ def test_fit_eval_and_serve(program: Path, tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    assert "mixed-paints" in dear("tasks")
+    assert "mixed-paints" in dear("data", "list")
     assert "zero-shot" in dear("fit", "photos", "--model", "tiny", "--out", "signs")
     dear("eval", "signs", "photos", "--out", "page")
     assert (tmp_path / "page/evaluation.html").stat().st_size > 10_000

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from dear.backbone.device import half
 from dear.backbone.names import Precision
-from dear.backbone.precision import half
 from dear.backbone.preprocess import Preprocess
 from dear.data.images.transforms import prefetch_views, to_unit
 from dear.evaluation.metrics import evaluate

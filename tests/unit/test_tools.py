@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from dear.cli.main import main
+from tests.helpers.commands import parse_arguments
 from tools.baseline import CASES, differences
 
 LINES = yaml.safe_load(CASES.read_text(encoding="utf-8"))
@@ -42,4 +42,4 @@ def test_its_commands_are_valid(name: str) -> None:
     """A command that is refused would be recorded as such, and guard nothing."""
     line = (LINES["runs"] | LINES["commands"])[name]
     words = shlex.split(line.format(methods=LINES["methods"], short=LINES["short"]))
-    assert main([*words, "--print-config"]) == 0
+    parse_arguments(words)

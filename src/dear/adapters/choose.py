@@ -10,6 +10,8 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -129,8 +131,12 @@ def pick_simplest(shares: Mapping[str, Float[Tensor, "item"]], present: str | No
     return method, how + LEFT_OUT
 
 
-def describe_change(present: str, method: str, choice: Choice | None) -> str:
-    """What it means that a method takes the place of the ``present`` one of an earlier fit, in a line."""
+def describe_change(
+    present: str, method: str, choice: Choice | None, settings: Mapping[str, Any] = MappingProxyType({})
+) -> str:
+    """What it means that a method takes the place of the ``present`` one of an earlier fit, in a line; if it
+    was chosen, with the options of `dear fit` that keep that one with the ``settings`` that it was given.
+    """
     line = f"{method}, {choice.reason}, takes" if choice else f"{method} takes"
     line += f" the place of {present}"
     tried = {candidate.method: candidate.accuracy for candidate in (choice.candidates if choice else ())}
@@ -139,7 +145,11 @@ def describe_change(present: str, method: str, choice: Choice | None) -> str:
         line += f": {after:.1%} of these are right, with {present} {before:.1%}"
     if _adds_names(present) and not _adds_names(method):
         line += "; classes can no longer be added by name"
-    return f"{line}. --method {present} keeps it"
+    if choice is None:  # the user named it
+        return line
+    group = METHODS[present].folder if present in METHODS else present
+    words = [f"--{group}.{name}".replace("_", "-") + f" {value}" for name, value in settings.items()]
+    return f"{line}. {' '.join([f'--method {present}', *words])} keeps it"
 
 
 def _adds_names(method: str) -> bool:

@@ -10,7 +10,6 @@ from pandas import DataFrame
 
 from dear.adapters.bundle import Bundle
 from dear.adapters.evaluation_page import load_view
-from dear.adapters.fit import fit
 from dear.adapters.predictor import Predictor
 from dear.adapters.scoring import find_classes, find_twins_of_training, predict_images, unseen
 from dear.backbone.names import warn_of_toy
@@ -20,10 +19,9 @@ from dear.data.images.decode import as_image
 from dear.data.images.photos import group_names
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
-from dear.errors import DataError, SettingsError
+from dear.errors import DataError
 from dear.evaluation.metrics import calibration_error, log_loss
 from dear.evaluation.predictions import ImagePredictions, Predictions
-from dear.methods.registry import METHODS
 from dear.reading.files import expanded
 from dear.report.grid import csv_file
 from dear.report.intervals import LEVEL, describe_groups, gain_interval, mcnemar_test, share_interval
@@ -190,33 +188,28 @@ def compare(
     dataset: DataSettings | None = None,
     device: str = "auto",
     pretrained: str | None = None,
-    **fit_options: Any,
 ) -> Comparison:
     """Compare two classifiers on the test images of a data set, or on all images of one without a split: on
     those that neither was fitted on, among the classes that both have.
 
     Args:
-        first, second: A predictor, a bundle, its folder or OWNER/NAME on the hub; or the name of a method,
-            which is then fitted to ``data``, so that two methods are compared on the same split.
+        first, second: A predictor, a bundle, its folder or OWNER/NAME on the hub.
         data: A data set, or what `load_dataset` takes.
         out: Folder of the page comparison.html and its tables; None writes none.
         dataset: How the data is read.
         device, pretrained: Where to compute, and where the backbone's weights are if they have moved.
-        fit_options: Of `dear.fit`, for the methods that are fitted: model, roles, shots, seed.
 
-    Raises DataError where no image of common classes is left, SettingsError for ``fit_options`` without a
-    method to fit, and as `dear.fit` and `dear.Predictor`.
+    Raises DataError where no image of common classes is left, and as `dear.Predictor`.
     """
     if out is not None:
         require_writable(expanded(out), "the page to", folder=True)
-    if fit_options and not any(map(_is_method, (first, second))):
-        raise SettingsError(
-            f"{next(iter(fit_options))} is for methods that are fitted: a bundle has its own."
-        )
-    options: dict[str, Any] = {"pretrained": pretrained, **fit_options}
     names, predictors = [_name(source) for source in (first, second)], list[Predictor]()
     for source in (first, second):
-        predictors.append(_predictor(source, data, predictors, dataset, device, **options))
+        if not isinstance(source, Predictor):
+            bundle = source if isinstance(source, Bundle) else Bundle.from_pretrained(source)
+            clip = next((each.clip for each in predictors if each.clip.identity == bundle.weights), None)
+            source = Predictor(bundle, device, clip=clip, pretrained=pretrained)
+        predictors.append(source)
     if names[0] == names[1]:
         names = [f"{names[0]} (first)", f"{names[1]} (second)"]
     settings = (dataset or DataSettings()).with_test_share(1.0).skip_broken()
@@ -227,37 +220,12 @@ def compare(
     return comparison
 
 
-def _is_method(source: object) -> bool:
-    return isinstance(source, str) and source in METHODS and not expanded(source).exists()
-
-
 def _name(source: Predictor | Bundle | Path | str) -> str:
     """What a classifier is called: as its folder, as on the hub, or as its method."""
     bundle = source.bundle if isinstance(source, Predictor) else source
     if isinstance(bundle, Bundle):
         return Path(bundle.source).name or bundle.method
     return expanded(bundle).resolve().name if expanded(bundle).exists() else str(bundle)
-
-
-def _predictor(
-    source: Predictor | Bundle | Path | str,
-    data: Any,
-    others: Sequence[Predictor],
-    dataset: DataSettings | None,
-    device: str,
-    *,
-    pretrained: str | None,
-    **fit_options: Any,
-) -> Predictor:
-    """The predictor of a classifier, with the backbone of one of the others if it has the same."""
-    if isinstance(source, Predictor):
-        return source
-    if _is_method(source):
-        options: dict[str, Any] = {"dataset": dataset, "device": device, "pretrained": pretrained}
-        source = fit(data, method=str(source), review=False, verbose=False, **options, **fit_options)
-    bundle = source if isinstance(source, Bundle) else Bundle.from_pretrained(source)
-    clip = next((other.clip for other in others if other.clip.identity == bundle.weights), None)
-    return Predictor(bundle, device, clip=clip, pretrained=pretrained)
 
 
 @torch.no_grad()

@@ -1,7 +1,6 @@
-"""Export an adapted image tower, alone or with its classes built in, as ONNX or torch's exported program."""
+"""Export an adapted image tower, alone or with its classes built in, as ONNX."""
 
 import copy
-import io
 import json
 import logging
 import os
@@ -18,7 +17,7 @@ from torch import Tensor, nn
 
 from dear import __version__
 from dear.adapters.predictor import Predictor, Vocabulary
-from dear.adapters.results import Exported, ExportForm
+from dear.adapters.results import Exported
 from dear.backbone.text import TextTower
 from dear.backbone.vision import VisionTower
 from dear.curation.outliers import Refusal
@@ -34,7 +33,6 @@ MAX_ONNX_BYTES = 2**31 - 2**24
 """Maximum bytes in one ONNX file, leaving room for its graph: protocol buffers are limited to 2 GiB."""
 RANDOM_BATCHES = (1, 5)
 BATCH = 32
-METADATA = "dear.json"
 
 Run = Callable[[Tensor], Tensor]
 """An exported model: pixels to its first output."""
@@ -112,7 +110,6 @@ def export(
     predictor: Predictor,
     out: Path,
     *,
-    form: ExportForm = "onnx",
     with_classes: bool = False,
     classes: Sequence[str] | None = None,
     images: Iterable[Path] = (),
@@ -141,9 +138,8 @@ def export(
         model = Classifier(vocabulary, predictor.bundle.temperature, refusal)
         outputs = ["logits", "probabilities", *([NONE] if refusal is not None else [])]
     metadata = _metadata(predictor, vocabulary if with_classes else None, outputs)
-    write, load = (_to_onnx, _load_onnx) if form == "onnx" else (_to_program, _load_program)
-    content = write(model.eval(), predictor.clip.image_size, metadata)
-    run, checked, difference, same = load(content), 0, 0.0, 0
+    content = _to_onnx(model.eval(), predictor.clip.image_size, metadata)
+    run, checked, difference, same = _load_onnx(content), 0, 0.0, 0
     for pixels in _batches(predictor, [*images]):
         expected, exported = model(pixels)[0], run(pixels)
         checked += len(pixels)
@@ -158,7 +154,7 @@ def export(
     with output_file(out) as file:
         file.write(content)
     classes_in, same_best = (len(vocabulary.classes), same) if with_classes else (None, None)
-    return Exported(out, form, tuple(outputs), classes_in, len(content), checked, difference, same_best)
+    return Exported(out, tuple(outputs), classes_in, len(content), checked, difference, same_best)
 
 
 def _metadata(predictor: Predictor, vocabulary: Vocabulary | None, outputs: Sequence[str]) -> dict[str, Any]:
@@ -189,28 +185,15 @@ def _trace(model: nn.Module, size: int) -> torch.export.ExportedProgram:
     return program
 
 
-def _to_program(model: nn.Module, size: int, metadata: dict[str, Any]) -> bytes:
-    buffer = io.BytesIO()
-    torch.export.save(_trace(model, size), buffer, extra_files={METADATA: json.dumps(metadata)})
-    return buffer.getvalue()
-
-
-def _load_program(content: bytes) -> Run:
-    module = torch.export.load(io.BytesIO(content)).module()
-    return lambda pixels: module(pixels)[0]
-
-
 def _to_onnx(model: nn.Module, size: int, metadata: dict[str, Any]) -> bytes:
     for name in ("onnx", "onnxruntime", "onnxscript"):
         if find_spec(name) is None:
-            raise ExportError(
-                f"{name} is not installed: {installation('export')}, or use --format torch-export."
-            )
+            raise ExportError(f"{name} is not installed: {installation('export')}.")
     size_in_bytes = sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))
     if size_in_bytes > MAX_ONNX_BYTES:
         raise ExportError(
-            f"the image tower has {size_in_bytes / 2**30:.1f} GiB, but an ONNX file is limited to 2: "
-            "use --format torch-export."
+            f"the image tower has {size_in_bytes / 2**30:.1f} GiB, but an ONNX file is limited to 2: fit a "
+            "smaller backbone."
         )
     options: dict[str, Any] = {"input_names": ["pixels"], "output_names": metadata["outputs"]}
     before = logging.root.manager.disable

@@ -163,7 +163,8 @@ def fit(
             choice = choose_method(session, run, unlabeled=images.unlabeled, present=present, progress=report)
             run = check_run(session, session.resolve_method(run, MethodSetup(choice.method)))
         if present not in (None, run.setup.method):
-            warn(f"{continue_from}: {describe_change(str(present), run.setup.method, choice)}")
+            given = config["training"].get("overrides", {}).get("method", {})
+            warn(f"{continue_from}: {describe_change(str(present), run.setup.method, choice, given)}")
         trial = (choice and choice.trial) or train_adapter(session, run, folder, report)
         if images.unlabeled is not None:
             gain = UnlabeledGain(**(trial.unlabeled or add_unlabeled(trial, images.unlabeled)))

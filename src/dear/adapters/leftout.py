@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from dear.backbone.precision import mixed
+from dear.backbone.device import mixed
 from dear.curation.unlabeled import add_unlabeled
 from dear.data.dataset import Images, fingerprint
 from dear.data.fewshot import Subset, draw_few, items_by_class

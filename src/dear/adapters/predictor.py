@@ -20,8 +20,8 @@ from dear.adapters.reading import ImageReader
 from dear.adapters.results import ClassScore, Prediction, Suggestion, Unreadable
 from dear.adapters.wording import UNOWNED, describe_names
 from dear.backbone.clip import Clip
+from dear.backbone.device import mixed, precision_for
 from dear.backbone.names import Precision
-from dear.backbone.precision import mixed, precision_for
 from dear.curation.outliers import Refusal
 from dear.curation.twins import choose_all, margins
 from dear.data.images.photos import is_image, picture_of, require_unit, split_hashes

@@ -27,8 +27,7 @@ from dear.evaluation.session import Session
 from dear.evaluation.trial import check_prompts, find_longest_name
 from dear.methods.registry import check_towers, method_class
 from dear.roles.discover import DISCOVER, discover_at_hand
-from dear.roles.packaged import WITHOUT, known_by_name
-from dear.roles.table import RoleTable
+from dear.roles.table import WITHOUT, RoleTable, known_by_name
 
 
 @dataclass(frozen=True)

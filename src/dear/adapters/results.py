@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from dear.data.sources.table import CHECKED, LABELS, NONE, PREDICTED, SUGGESTED, holds_answers
 from dear.errors import DataError, OutputError, SettingsError
@@ -176,9 +176,6 @@ def check_table(out: Path, suffixes: Sequence[str] = SUFFIXES) -> None:
         raise OutputError(f"{out} has labels that were corrected or checked: give another --out.")
 
 
-ExportForm = Literal["onnx", "torch-export"]
-
-
 @dataclass(frozen=True)
 class Exported:
     """An exported model.
@@ -191,7 +188,6 @@ class Exported:
     """
 
     path: Path
-    form: ExportForm
     outputs: tuple[str, ...]
     classes: int | None
     bytes: int

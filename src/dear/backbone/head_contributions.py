@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from dear.backbone.block import Block
-from dear.backbone.precision import Float32Norm
+from dear.backbone.device import Float32Norm
 from dear.backbone.readout import ResidualMlp
 from dear.backbone.vision import VisionTower
 

@@ -147,4 +147,4 @@ def gives(access: Access, needed: Access) -> bool:
 Precision = Literal["auto", "32-true", "bf16-mixed", "16-mixed", "16-true"]
 """Formats of numbers: "-true" names the type of the weights, "-mixed" that of products by autocast."""
 HALF: Precision = "16-true"
-"""The precision with weights in float16: it needs the CLIP of `dear.backbone.precision`."""
+"""The precision with weights in float16: it needs the CLIP of `dear.backbone.device`."""

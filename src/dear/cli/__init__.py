@@ -1,16 +1,13 @@
 """The `dear` command: one small file per command. `dear.cli.registry` explains how to add one."""
 
-import sys
+import signal
+
+from dear.threads import end_process
 
 
 def start() -> int:
     """What the installed script runs: `dear.cli.main`, whose import Ctrl-C ends as it ends a command."""
-    try:
-        from dear.cli.main import main
+    signal.signal(signal.SIGINT, end_process)
+    from dear.cli.main import main
 
-        return main()
-    except KeyboardInterrupt:
-        if "--json" in sys.argv:
-            print('{"error": "interrupted", "kind": "Interrupted"}')
-        print("dear: interrupted", file=sys.stderr)
-        return 130
+    return main()

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from dear.adapters.facts import BundleScores
 from dear.adapters.wording import list_metrics, verdict
-from dear.cli.options import BundleOptions, FitOptions
+from dear.cli.options import BundleOptions
 from dear.cli.output import PrintableConsole, progress_console, table
 from dear.cli.parsing import Flat
 from dear.data.settings import DataSettings
@@ -88,29 +88,32 @@ def command_compare(
     data: str,
     *,
     out: Path | None = None,
-    options: Flat[FitOptions] = FitOptions(),
+    options: Flat[BundleOptions] = BundleOptions(),
+    dataset: DataSettings = DataSettings(),
 ) -> dict[str, Any]:
     """Compare two classifiers on the same images: both accuracies, their difference with its paired interval
     and McNemar's exact test, and the images on which they differ. Without a split all images are for testing;
     those that either was fitted on are left out, and so are classes that only one of them has.
 
     Args:
-        first: Folder of a bundle, or OWNER/NAME on the hub; or a method, which is fitted to the data first.
+        first: Folder of a bundle, or OWNER/NAME on the hub.
         second: The same; what is said of it is against the first.
         data: A folder of images, a CSV or JSONL file, a zip, a benchmark or a task by name.
         out: Folder of a page with the pictures on which they differ, and of its tables. By default no page is
             written.
+        dataset: How the data set is read.
     """
-    options.check_all([data])
+    from dear.adapters.bundle_config import check_bundle
+    from dear.data.names import check_name
+
+    for bundle in (first, second):
+        check_bundle(bundle)
+    check_name(data, dataset)
     from dear.adapters.compare import PAGE, compare  # loads torch: what can be refused without it is
     from dear.data.loading import held_notes
 
-    given = {name: getattr(options, name) for name in ("model", "roles", "shots")}
-    fitted = {name: value for name, value in given.items() if value is not None}
-    fitted |= {"seed": options.seed} if options.seed != FitOptions().seed else {}
-    shared = {name: getattr(options, name) for name in ("dataset", "device", "pretrained")}
     with held_notes(), progress_console().status("comparing"):
-        comparison = compare(first, second, data, out, **shared, **fitted)
+        comparison = compare(first, second, data, out, dataset=dataset, **vars(options))
     page = None if out is None else expanded(out) / PAGE
     return {**vars(comparison), "verdict": comparison.verdict.splitlines(), "page": page}
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from dear.adapters.results import Exported, ExportForm
+from dear.adapters.results import Exported
 from dear.cli.output import PrintableConsole, progress_console
 from dear.text import plural
 
@@ -13,22 +13,20 @@ def command(
     bundle: str,
     *,
     out: Path,
-    format: ExportForm = "onnx",
     with_classes: bool = False,
     classes: list[str] | None = None,
     images: list[str] | None = None,
     pretrained: str | None = None,
 ) -> Exported:
-    """Write the adapted image tower, or the whole classifier, as one file, checked against torch.
+    """Write the adapted image tower, or the whole classifier, as one ONNX file, checked against torch.
 
     The batch size is dynamic. The input is pixels in [0, 1] at the backbone's size; normalization is
-    included. A file whose output differs from torch's by more than 0.001 is not written. ONNX needs the extra
+    included. A file whose output differs from torch's by more than 0.001 is not written. It needs the extra
     `export`.
 
     Args:
         bundle: Folder of the bundle, or OWNER/NAME on the hub.
         out: Output file.
-        format: ONNX, or torch's own exported program (.pt2).
         with_classes: Include the classes: logits and probabilities instead of features.
         classes: Include these classes, by name, instead of the bundle's.
         images: Images or folders of images to check it on, besides random ones; the first 200 of them.
@@ -47,7 +45,6 @@ def command(
         return export(
             predictor,
             out,
-            form=format,
             with_classes=with_classes or classes is not None,
             classes=classes,
             images=paths[:CHECKED],
@@ -59,8 +56,7 @@ def render(result: Exported, console: PrintableConsole) -> None:
     same = "" if result.same_best is None else f", the best class is the same in {result.same_best}"
     what = "image tower" if result.classes is None else f"classifier of {result.classes} classes"
     console.say(
-        f"{result.path}: {what} as {result.form}, {result.bytes / 1e6:.2f} MB, outputs "
-        f"{', '.join(result.outputs)}",
+        f"{result.path}: {what} as ONNX, {result.bytes / 1e6:.2f} MB, outputs {', '.join(result.outputs)}",
         f"against torch on {plural(result.checked, 'image')}: "
         f"largest difference {result.difference:.1e}{same}",
     )

@@ -70,7 +70,7 @@ def command_build(
     with StepProgress() as progress:
         if not bundles:
             from dear.retrieval.encoder import encoder_for
-            from dear.roles.packaged import role_table
+            from dear.roles.table import role_table
 
             clip, (model, weights) = backbone.load(world=False), backbone.name(world=False)
             if weights is not None and is_local(model, weights):  # a tag is no path

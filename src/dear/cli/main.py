@@ -18,19 +18,10 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
-from pathlib import Path
+from inspect import BoundArguments
 from typing import Annotated, Any
 
-from cyclopts import (
-    App,
-    ArgumentCollection,
-    CycloptsError,
-    Parameter,
-    UnknownCommandError,
-    UnknownOptionError,
-)
-from cyclopts.config import Dict
+from cyclopts import App, CycloptsError, Parameter, UnknownCommandError, UnknownOptionError
 
 from dear.cli.output import json_text, stdout_console
 from dear.cli.parsing import (
@@ -39,20 +30,19 @@ from dear.cli.parsing import (
     command_line,
     expand_methods,
     named_methods,
-    options_as_yaml,
     with_method_settings,
 )
 from dear.cli.registry import OF_EVERY_COMMAND, build_app, load_command
 from dear.errors import DearError, Detail, UnknownNameError, first_line, of_memory, of_the_disk
 from dear.methods.registry import METHODS
-from dear.reading.plain import read_yaml
 from dear.text import likely, printable
+from dear.threads import end_process
 
 DONE, PARTLY, USER_ERROR, INTERRUPTED, READER_GONE, TERMINATED = 0, 1, 2, 130, 141, 143
 RESUMED = ("fit ", "run ", "index build", "suggest ")
 COMMON = Parameter(group=OF_EVERY_COMMAND, negative=())
 PIPED_WIDTH = 160
-OF_THE_FRAME = ("--config", "--print-config", "--json", "--verbose", "--threads")
+OF_THE_FRAME = ("--json", "--verbose", "--threads")
 LESS_MEMORY = "End other programs, or take a smaller model or batch, or fewer classes and templates."
 SAFE_PATH = ("PYTHONSAFEPATH", "1")
 """A worker begins as `python -c ...`, which would import multiprocessing from the current folder."""
@@ -70,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _take_any_names()
     command_line.set(shlex.join(["dear", *words]))
     try:
-        with _terminable(), warnings.catch_warnings():
+        with _interruptible(ends=argv is None), warnings.catch_warnings():
             warnings.showwarning = _warn
             dispatch, bound, _ = load_app(words).meta.parse_args(words)
             code: int = dispatch(*bound.args, **bound.kwargs) or DONE
@@ -116,28 +106,36 @@ def _explain(error: BaseException) -> tuple[int, str, str] | None:
 
 
 @contextmanager
-def _terminable() -> Iterator[None]:
-    """Let SIGTERM end the command as Ctrl-C does, so that partial files and locks are removed. Does nothing
-    if the calling program has its own handler, or in another thread, where Python forbids it.
+def _interruptible(*, ends: bool) -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM end the command once, so that partial files and locks are removed: a second
+    Ctrl-C would leave them. A signal for which the calling program has its own handler stays with it, and
+    so do all in another thread, where Python forbids it. If the process ``ends`` with the command, it stays
+    deaf to what has ended it.
     """
+    kinds = {signal.SIGINT: KeyboardInterrupt, signal.SIGTERM: Terminated}
+    defaults = (signal.SIG_DFL, signal.default_int_handler, end_process)
+
+    def end(number: int, _frame: object) -> None:
+        signal.signal(number, signal.SIG_IGN)
+        raise kinds[signal.Signals(number)]
+
+    before = {number: signal.getsignal(number) for number in kinds}
     ours = threading.current_thread() is threading.main_thread()
-    if not ours or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
-        yield
-        return
-
-    def end(_number: int, _frame: object) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        raise Terminated
-
-    signal.signal(signal.SIGTERM, end)
+    handled = [number for number in kinds if ours and before[number] in defaults]
+    for number in handled:
+        signal.signal(number, end)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        for number in handled:
+            if not ends or signal.getsignal(number) != signal.SIG_IGN:
+                signal.signal(number, before[number])
 
 
 def load_app(words: Sequence[str]) -> App:
-    """The application, with the command that the words name and its settings of methods."""
+    """The application, with the command that the words name and its settings of methods; its meta
+    application has the options of every command.
+    """
     app = build_app()
     leaf = load_command(app, words)
     if (command := leaf.default_command) is not None:
@@ -148,8 +146,6 @@ def load_app(words: Sequence[str]) -> App:
     @app.meta.default
     def dispatch(
         *words: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
-        config: Annotated[list[Path] | None, COMMON] = None,
-        print_config: Annotated[bool, COMMON] = False,
         json: Annotated[bool, COMMON] = False,
         verbose: Annotated[bool, COMMON] = False,
         threads: Annotated[int | None, COMMON] = None,
@@ -157,20 +153,12 @@ def load_app(words: Sequence[str]) -> App:
         """Run a command.
 
         Args:
-            config: Read options from a YAML file. Those on the command line come first.
-            print_config: Print the options as YAML and exit.
             json: Print one JSON object, for programs.
             verbose: Print notes that need no action too: how data without a split was divided, for example.
             threads: Threads on the CPU, for each run. By default one for a small model, else all cores,
                 divided among --jobs.
         """
-        app.config = [partial(_apply_options, path) for path in reversed(config or [])]
-        plain = [STDIN if word.encode() == b"-" else word for word in words]
-        command, bound, _ = app.parse_args(plain)
-        bound.apply_defaults()
-        if print_config:
-            print(options_as_yaml(bound), end="")
-            return DONE
+        command, bound = parse(app, words)
         warnings.simplefilter("always" if verbose else "ignore", Detail)
         if threads is not None:
             from dear.backbone.device import request_threads
@@ -182,12 +170,11 @@ def load_app(words: Sequence[str]) -> App:
     return app
 
 
-def _apply_options(path: Path, app: App, command: tuple[str, ...], arguments: ArgumentCollection) -> None:
-    """Give a command the options of a file, which cyclopts looks for below the words of its name."""
-    values = read_yaml(path, as_text=True)
-    for word in reversed(command):
-        values = {word: values}
-    Dict(values, source=str(path))(app, command, arguments)
+def parse(app: App, words: Sequence[str]) -> tuple[Callable[..., Any], BoundArguments]:
+    """The command that words name, and its arguments. Raises CycloptsError, UsageError."""
+    command, bound, _ = app.parse_args([STDIN if word.encode() == b"-" else word for word in words])
+    bound.apply_defaults()
+    return command, bound
 
 
 def show_result(result: Any, command: Callable[..., Any], *, as_json: bool) -> int:
@@ -207,8 +194,11 @@ def show_result(result: Any, command: Callable[..., Any], *, as_json: bool) -> i
 def _in_one_line(error: CycloptsError) -> str:
     """What is wrong with the words, and which option they may mean, those of every command too."""
     message = " ".join(str(error).replace(STDIN, "-").split())
-    if isinstance(error, UnknownOptionError) and "Did you mean" not in message:
-        nearest = likely(error.token.keyword or "", OF_THE_FRAME)
+    if isinstance(error, UnknownOptionError):
+        message = message.partition(" Did you mean")[0]  # cyclopts has the words without a dash among them
+        options = [option for option in error.argument_collection if option.index is None]
+        wrong = (error.token.keyword or error.token.value).partition("=")[0]
+        nearest = likely(wrong, [*OF_THE_FRAME, *(name for option in options for name in option.names)])
         message += f" Did you mean {nearest}?" if nearest else ""
     return f"{message} See `dear {' '.join(error.command_chain or ())} --help`."
 

@@ -24,8 +24,8 @@ from dear.evaluation.experiment import DataOverrides, TrainOverrides
 from dear.evaluation.protocols import PROTOCOLS
 from dear.methods.declaration import MethodSettings, read_published_rows
 from dear.methods.registry import AUTO, METHODS, PATH, known_method, option_groups, register
-from dear.reading.overrides import overrides_class
 from dear.reading.plain import split_list
+from dear.reading.typed import overrides_class
 
 T = TypeVar("T")
 Flat = Annotated[T, Parameter(name="*")]
@@ -64,7 +64,7 @@ def _convert_entry(kind: type, text: str) -> Any:
 
 def _split(token: Token) -> list[str]:
     """The entries of a list: those between commas in the value of an option, else the whole text."""
-    if token.source != "cli" or token.keyword is None:
+    if token.keyword is None:
         return [token.value]
     entries = split_list(token.value)
     if not entries or not all(entries):
@@ -167,21 +167,3 @@ def _other_defaults(kind: type[MethodSettings]) -> str:
         if name not in by_data
     ]
     return f"As published, {'; '.join(parts)}." if parts else ""
-
-
-def options_as_yaml(bound: inspect.BoundArguments) -> str:
-    """The file for --config that gives these options."""
-    import yaml
-
-    from dear.cli.output import to_jsonable
-
-    values: dict[str, Any] = {}
-    for name, value in bound.arguments.items():
-        hint = bound.signature.parameters[name].annotation
-        if isinstance(value, dict):  # settings: others would be taken for the user's
-            values |= {name: value} if value else {}
-        elif get_origin(hint) is Annotated:  # flattened
-            values |= {key: part for key, part in vars(value).items() if part != {}}
-        else:
-            values[name.removesuffix("_")] = value  # a keyword of Python has one
-    return yaml.safe_dump(to_jsonable(values), sort_keys=False, allow_unicode=True)

@@ -54,7 +54,7 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
             "Put corrected labels beside the data, where all commands read them.",
         ),
         "suggest": ("labels:command_suggest", "Suggest which images to label next."),
-        "export": ("export:command", "Export a classifier to ONNX or torch.export."),
+        "export": ("export:command", "Export a classifier to ONNX."),
         "serve": ("serve:command", "Serve a classifier: a web page and an HTTP API."),
         "index build": ("index:command_build", "Index a folder of images by class and attributes."),
         "index export": ("index:command_export", "Write an index as a Parquet file."),
@@ -84,7 +84,6 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     },
     "world: the Attribute World, which needs no download": {
         "demo": ("world:command_demo", "Adapt the tiny CLIP offline and write a report."),
-        "tasks": ("world:command_tasks", "List the tasks of the Attribute World."),
     },
     "this machine": {
         "info": ("info:command", "Show versions and devices, or how a classifier was made."),

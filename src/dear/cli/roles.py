@@ -13,7 +13,7 @@ from dear.text import plural
 
 if TYPE_CHECKING:
     from dear.roles.ablation import LayerCurve
-    from dear.roles.compare import Comparison, ConceptCounts
+    from dear.roles.compare import Comparison
     from dear.roles.pictures import HeadGallery
     from dear.roles.table import RoleTable
 
@@ -72,7 +72,7 @@ def command_show(
         html: File to write its page to.
     """
     check_table(table)
-    from dear.roles.packaged import named_table  # loads torch: what can be refused without it is
+    from dear.roles.table import named_table  # loads torch: what can be refused without it is
     from dear.roles.variants import by_concept, draw_roles, shuffle_roles
 
     roles = named_table(table)
@@ -137,7 +137,7 @@ def command_compare(first: str, second: str, *, heads: bool = False) -> Any:
     """Compare two role tables: agreement, Cohen's kappa, and the confusion of concepts and roles.
 
     Concepts are compared on the heads for which both tables name one, roles on all heads of shared layers.
-    Of tables of two architectures, whose heads do not correspond, the heads of each concept are counted.
+    The heads of two architectures do not correspond: tables of two are refused.
 
     Args:
         first: A file, or a table in the package: discovered or ground-truth (of the tiny CLIP), published
@@ -147,25 +147,17 @@ def command_compare(first: str, second: str, *, heads: bool = False) -> Any:
     """
     for table in (first, second):
         check_table(table)
-    from dear.roles.compare import compare, count_concepts  # loads torch: what can be refused without it is
-    from dear.roles.packaged import named_table
+    from dear.roles.compare import compare  # loads torch: what can be refused without it is
+    from dear.roles.table import named_table
 
-    tables = named_table(first), named_table(second)
-    if len({table.weights.model for table in tables} - {"unknown"}) == 2:  # "unknown": of `roles assign`
-        return count_concepts(*tables)
-    return compare(*tables, heads=heads)
+    return compare(named_table(first), named_table(second), heads=heads)
 
 
-def render_compare(result: "Comparison | ConceptCounts", console: PrintableConsole) -> None:
-    """Show agreement, kappa, confusion and entropies, or how many heads each concept has."""
-    from dear.roles.compare import ConceptCounts
+def render_compare(result: "Comparison", console: PrintableConsole) -> None:
+    """Show agreement, kappa, confusion and entropies."""
     from dear.roles.table import UNIT
 
     console.say(f"first:  {result.first}", f"second: {result.second}", "")
-    if isinstance(result, ConceptCounts):
-        rows = [[concept, *counts] for concept, counts in result.counts.items()]
-        console.print(grid("Heads by dominant concept", ["", "first", "core", "second", "core"], rows))
-        return
     for title, labels in (("Dominant concepts", result.concepts), ("Roles", result.roles)):
         kappa = "–" if labels.kappa is None else f"{labels.kappa:.2f}"
         console.print(
@@ -222,7 +214,7 @@ def command_ablate(
     from dear.data.loading import held_notes, load_dataset
     from dear.roles.ablation import head_set, head_sets, mean_ablation, sets_by_role
     from dear.roles.decompose import analyzed_layers, evenly_spaced
-    from dear.roles.packaged import role_table
+    from dear.roles.table import role_table
     from dear.roles.textspan_format import layer_range
 
     if images is not None and images < 1:

@@ -64,7 +64,6 @@ def command_discover(
     rank: int = 80,
     naming: Flat[Naming] = Naming(),
     images_a_head: int = 10,
-    contributions: Path | None = None,
     spans: Path | None = None,
 ) -> dict[str, Any]:
     """Find the role of every attention head of a CLIP's last layers.
@@ -88,7 +87,6 @@ def command_discover(
             pool more.
         images_a_head: How many of the images with the largest contribution along a head's first phrase the
             page shows, and as many with the smallest; 0 for none, at most 50. They are in the page only.
-        contributions: File to write each image's contributions to (.npy, float32).
         spans: File to write the phrases of each head to, in TEXTSPAN's public text format.
     """
     from dear.backbone.names import TINY
@@ -111,7 +109,7 @@ def command_discover(
     if images < 1:
         raise SettingsError(f"images is {images}: it must be at least 1.")
     check_count(images_a_head)
-    out, page = naming.files(contributions, spans)
+    out, page = naming.files(spans)
     world = data is None or of_world([data])
     model = backbone.name(world=world).model
     pool = load_pool(phrases or (WORLD if model == TINY else GENERAL))
@@ -138,7 +136,6 @@ def command_discover(
             pool,
             layers=layer_numbers,
             rank=rank,
-            keep=contributions,
             facts={"data": data or "scenes of the Attribute World"},
             inspect=(lambda parts, span: shown.append(choose(parts, span.first))) if images_a_head else None,
             progress=progress,

@@ -1,10 +1,10 @@
-"""`dear demo`, base-to-novel with the embedded tiny CLIP and its report; `dear tasks` lists tasks."""
+"""`dear demo`, base-to-novel with the embedded tiny CLIP and its report."""
 
 import time
 from pathlib import Path
 from typing import Any
 
-from dear.cli.output import PrintableConsole, table
+from dear.cli.output import PrintableConsole
 
 RETRIEVAL_TASK = "travel-posters"
 SHOTS = 16
@@ -51,7 +51,7 @@ def command_demo(
     from dear.report.folder import read_folder
     from dear.report.render import write_html
     from dear.report.report_page import report_page
-    from dear.roles.packaged import named_table
+    from dear.roles.table import named_table
     from dear.world.tasks import downstream_names
 
     options: dict[str, Any] = {"model": "tiny", "roles": roles, "seeds": (seed,), "shots": (SHOTS,)}
@@ -84,32 +84,3 @@ def render_demo(result: dict[str, Any], console: PrintableConsole) -> None:
     """Show the table and what to do next."""
     result["table"].render(console)
     console.say(f"{result['seconds']:.0f} s", "", f"Report: {result['report']}", "", *NEXT.splitlines())
-
-
-def command_tasks(*, tasks: list[str] | None = None) -> dict[str, list[dict[str, Any]]]:
-    """List the tasks of the Attribute World: classes, template, shift against pretraining, looks of classes.
-
-    Args:
-        tasks: Tasks by name. By default all.
-    """
-    from dear.world.tasks import load_task, task_names
-
-    rows = []
-    for task in map(load_task, tasks or task_names()):
-        row = {
-            "name": task.name,
-            "classes": len(task.classnames),
-            "example": task.classnames[0],
-            "template": task.template,
-            "shift": ", ".join(f"{kind} {strength:g}" for kind, strength in task.test.shift),
-            "own": ", ".join(f"{kind} to {max(values):g}" for kind, values in task.test.class_shifts),
-            "habits": ", ".join(f"{factor} {share:g}" for factor, _, share in task.test.habits),
-        }
-        rows.append(row)
-    return {"tasks": rows}
-
-
-def render_tasks(result: dict[str, list[dict[str, Any]]], console: PrintableConsole) -> None:
-    """Show how images of each task differ from those of pretraining."""
-    columns = ("task", "classes", "a class", "template", "shift", "own shifts", "habits")
-    console.print(table(None, columns, [tuple(task.values()) for task in result["tasks"]]))

@@ -10,7 +10,7 @@ from typing import Literal, Self
 from dear.errors import DataError, SettingsError
 from dear.limits import at_most
 from dear.reading.files import ReadingError, expanded, read_lines
-from dear.reading.typed import shown
+from dear.reading.typed import require_range, shown
 
 Sampling = Literal["dear", "coop"]
 """How few-shot images are drawn: see `dear.data.fewshot`."""
@@ -78,8 +78,9 @@ class DataSettings:
     workers: int = 0
 
     def __post_init__(self) -> None:
-        if self.test_share is not None and not 0 <= self.test_share <= 1:
-            raise SettingsError(f"test_share is {self.test_share}: it must be from 0 to 1.")
+        require_range(self, "test_share", maximum=1)
+        require_range(self, "least_train", "short_side", minimum=1)
+        require_range(self, "workers", maximum=MOST_THREADS)
         try:
             re.compile(self.group or "")
         except re.error as error:
@@ -87,12 +88,6 @@ class DataSettings:
                 f"group {self.group!r} is neither a column nor a pattern: {error}."
             ) from error
         self.named_columns  # noqa: B018 (refuses wrong ones)
-        if self.least_train < 1:
-            raise SettingsError(f"least_train is {self.least_train}: it must be at least 1.")
-        if self.short_side is not None and self.short_side < 1:
-            raise SettingsError(f"short_side is {self.short_side}: it must be at least 1.")
-        if not 0 <= self.workers <= MOST_THREADS:
-            raise SettingsError(f"workers is {self.workers}: it must be from 0 to {MOST_THREADS}.")
 
     @property
     def named_columns(self) -> dict[str, str]:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from dear.backbone.precision import mixed
+from dear.backbone.device import mixed
 from dear.data.fewshot import Subset, Unlabeled, draw_few
 from dear.data.loading import held_notes
 from dear.data.sources.benchmarks import named_benchmark, standard_name

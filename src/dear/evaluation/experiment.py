@@ -14,8 +14,7 @@ from dear.data.settings import DataSettings
 from dear.errors import DataError, SettingsError
 from dear.evaluation.protocols.base import Protocol
 from dear.evaluation.resolve import MethodSetup, ResolvedSettings, Select, file_part, resolve
-from dear.reading.overrides import overrides_class
-from dear.reading.typed import shown
+from dear.reading.typed import overrides_class, shown
 from dear.training.settings import TrainSettings, check_training
 
 WORLD, WORLD_LARGE = "world", "world-large"

@@ -15,8 +15,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from dear.backbone.device import mixed, precision_for
 from dear.backbone.names import Precision
-from dear.backbone.precision import mixed, precision_for
 from dear.data.dataset import Images
 from dear.data.fewshot import leave_subsets
 from dear.data.images.photos import PhotoImages, group_names

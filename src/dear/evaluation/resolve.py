@@ -22,7 +22,7 @@ from dear.methods.declaration import (
     published_values,
 )
 from dear.methods.registry import METHODS, known_method, methods_with_roles
-from dear.reading.overrides import check_overrides
+from dear.reading.typed import check_overrides
 from dear.training.settings import TrainSettings, resolve_training
 
 if TYPE_CHECKING:

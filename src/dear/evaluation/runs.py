@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 from safetensors.torch import save as save_tensors
 
 from dear.backbone.clip import Clip, fill
-from dear.backbone.device import set_threads
+from dear.backbone.device import device_precision, set_threads
 from dear.backbone.names import BackboneName, warn_of_toy
-from dear.backbone.precision import device_precision
 from dear.data.dataset import Dataset
 from dear.data.fewshot import draw_few
 from dear.data.image_check import leave_out_copies

@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 
 from dear.backbone.clip import Clip
-from dear.backbone.device import find_device
+from dear.backbone.device import find_device, half, precision_for
 from dear.backbone.loading.load import load_clip, named_weights
 from dear.backbone.names import HALF, Precision
-from dear.backbone.precision import half, precision_for
 from dear.data.dataset import Dataset
 from dear.data.image_check import leave_out_copies
 from dear.data.loading import load_dataset
@@ -22,8 +21,7 @@ from dear.evaluation.experiment import Experiment
 from dear.evaluation.protocols.base import Protocol
 from dear.evaluation.resolve import MethodSetup, ResolvedRun, Select, resolve, with_templates_of
 from dear.methods.declaration import NOT_PUBLISHED, PublishedValues
-from dear.roles.packaged import find_role_table, role_table
-from dear.roles.table import RoleTable
+from dear.roles.table import RoleTable, find_role_table, role_table
 from dear.training.cache import Cache
 from dear.training.settings import check_training
 

@@ -66,13 +66,13 @@ def _refuse(name: str) -> Any:
 _JSON: Final = json.JSONDecoder(parse_constant=_refuse, object_pairs_hook=_unique_keys)
 
 
-def read_yaml(path: Path, *, as_text: bool = False) -> Any:
-    """The value of a YAML file; ``as_text`` leaves everything but null as it is written: 007, yes, 1e-3.
-    Raises ReadingError for anything but YAML of plain values, and for duplicate keys.
+def read_yaml(path: Path) -> Any:
+    """The value of a YAML file. Raises ReadingError for anything but YAML of plain values, and for duplicate
+    keys.
     """
     text = decoded(path, read_bytes(path))
     try:
-        return yaml.load(text, _TextLoader if as_text else _Loader)
+        return yaml.load(text, _Loader)
     except Exception as error:  # PyYAML has no class for `!!int ''` or 2026-13-45
         problem, mark = getattr(error, "problem", None) or error, getattr(error, "problem_mark", None)
         place = f" in line {mark.line + 1}, column {mark.column + 1}" if mark else ""
@@ -95,12 +95,3 @@ class _Loader(yaml.SafeLoader):
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
 )
-
-
-class _TextLoader(_Loader):
-    """The same loader, in which texts stay as they are written unless a tag says so."""
-
-    yaml_implicit_resolvers = {  # noqa: RUF012 (as PyYAML declares it)
-        first: [(tag, pattern) for tag, pattern in resolvers if tag.rpartition(":")[2] in ("null", "merge")]
-        for first, resolvers in _Loader.yaml_implicit_resolvers.items()
-    }

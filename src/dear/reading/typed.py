@@ -1,10 +1,12 @@
-"""Check plain values against types: the one schema check for everything that is read.
+"""Check plain values against types: the one schema check for everything that is read, and for the settings
+that a user gives as a mapping.
 
 Pydantic and msgspec were tried: both need a second walk for unknown keys in dataclasses beside free ones in
 TypedDicts, and for the key, value and choices of an error.
 """
 
 import math
+import os
 import reprlib
 import sys
 import types
@@ -15,10 +17,13 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, NotRequired, Required, TypeVar, Union, get_args, get_origin
 
+from dear.errors import SettingsError
 from dear.reading.files import ReadingError
 from dear.text import likely, list_names
 
 LONGEST = 40  # characters of a text in a message
+LARGEST = 10**9
+"""Largest number in settings: what is computed from it stays within float32 and 64-bit integers."""
 Fitted = TypeVar("Fitted")
 WORDS: Mapping[Any, str] = {
     bool: "true or false", int: "a whole number", float: "a number", str: "text", Path: "a path",
@@ -49,8 +54,9 @@ Positive = Annotated[int, Range(1)]
 def typed(value: Any, kind: Callable[..., Fitted], where: object, key: str = "") -> Fitted:
     """A plain value, checked against a type; dataclasses and tuples are built from dicts and lists.
 
-    Unknown keys are kept in a TypedDict and refused in a dataclass. ``key`` names the value itself in
-    messages. Raises ReadingError naming the key and the expected type.
+    Unknown keys are kept in a TypedDict and refused in a dataclass and in a mapping of keys to types. Of a
+    mapping no key is required, and null is accepted. ``key`` names the value itself in messages. Raises
+    ReadingError naming the key and the expected type.
     """
     try:
         fitted: Fitted = _fit(value, kind, key)
@@ -96,9 +102,11 @@ def _fit(value: Any, kind: Any, key: str) -> Any:
     elif origin is Literal:
         if any(value == choice and type(value) is type(choice) for choice in inner):
             return value
-    elif is_dataclass(kind) or typing.is_typeddict(kind):
+    elif is_dataclass(kind) or typing.is_typeddict(kind) or isinstance(kind, Mapping):
         if isinstance(value, dict):
             return _fit_keys(value, kind, key)
+        if value is None and isinstance(kind, Mapping):
+            return None
     elif origin in (dict, Mapping):
         if isinstance(value, dict) and all(isinstance(name, str) for name in value):
             return {
@@ -132,18 +140,18 @@ def _fit_list(value: Sequence[Any], origin: Any, inner: tuple[Any, ...], key: st
 
 
 def _fit_keys(value: dict[Any, Any], kind: Any, key: str) -> Any:
-    """A TypedDict with its keys checked, or a dataclass built from its keys."""
-    hints, required = _keys(kind)
+    """A dict with its keys checked, or a dataclass built from them."""
+    hints, required = (kind, frozenset[str]()) if isinstance(kind, Mapping) else _keys(kind)
     if missing := [name for name in hints if name in required and name not in value]:
         raise _Misfit(key, f"lacks the key {missing[0]!r}")
-    closed = is_dataclass(kind)
+    closed = not typing.is_typeddict(kind)
     if unknown := [name for name in value if not isinstance(name, str) or (closed and name not in hints)]:
         nearest = likely(str(unknown[0])[:LONGEST], hints)
         hint = f" (did you mean {nearest!r}?)" if nearest else ""
         known = list_names([*hints], 12)
         raise _Misfit(key, f"has the unknown key {shown(unknown[0])}{hint}; known are {known}")
     fitted = {name: _fit(entry, hints.get(name, Any), _below(key, name)) for name, entry in value.items()}
-    return kind(**fitted) if closed else fitted
+    return kind(**fitted) if is_dataclass(kind) else fitted  # type: ignore[operator]
 
 
 @cache
@@ -167,6 +175,8 @@ def _below(key: str, name: str) -> str:
 
 def _in_words(kind: Any) -> str:
     """A type in words: "a whole number of at least 0", "text or null", "a list"."""
+    if isinstance(kind, Mapping):
+        return "keys and values"
     origin, inner = get_origin(kind), get_args(kind)
     if origin is Annotated:
         return " ".join([_in_words(inner[0]), *map(str, inner[1:])])
@@ -175,3 +185,52 @@ def _in_words(kind: Any) -> str:
     if origin is Literal:
         return f"one of {', '.join(map(str, inner))}"
     return WORDS.get(origin or kind, "keys and values")
+
+
+def check_overrides(values: Mapping[str, Any], kind: type, what: str) -> dict[str, Any]:
+    """The values, of the types of a dataclass's fields. Raises SettingsError, in the name of ``what``, for a
+    field that there is not (with the nearest one), and for a value of another type or out of its bounds.
+    """
+    if not isinstance(values, Mapping):
+        raise SettingsError(f"{what} are a {type(values).__name__}: give a mapping, as {{'name': value}}.")
+    plain = {name: _plain(value) for name, value in values.items()}
+    try:
+        settings = typed(plain, kind, what)
+    except ReadingError as error:
+        raise SettingsError(str(error)) from None
+    return {name: getattr(settings, name) for name in plain}
+
+
+def _plain(value: Any) -> Any:
+    """A path as text, and a number of NumPy as one of Python."""
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    return value.item() if getattr(value, "shape", None) == () else value
+
+
+@cache
+def overrides_class(kind: Any) -> Any:
+    """A dataclass with the fields and the docstring of another that constructs a dict of the values that are
+    passed: of such an annotation cyclopts makes options, and their values. Where pydantic is loaded, cyclopts
+    asks it to check each value against its annotation; of these dicts there is nothing to check.
+    """
+    members = {
+        "__new__": lambda _, **values: values,
+        "__get_pydantic_core_schema__": classmethod(lambda *_: {"type": "any"}),
+    }
+    return type(f"{kind.__name__}Overrides", (kind,), members)
+
+
+def require_range(
+    settings: object, *names: str, minimum: float = 0, maximum: float = LARGEST, above: bool = False
+) -> None:
+    """Raise SettingsError for a number out of its bounds, with ``above`` for the minimum itself too; not for
+    None.
+    """
+    for name in names:
+        value = getattr(settings, name)
+        if value is None:
+            continue
+        if not (minimum < value if above else minimum <= value) or value > maximum:
+            least = f"{'above' if above else 'at least'} {minimum}"
+            raise SettingsError(f"{name} is {shown(value)}: it must be {least}, and at most {maximum:,}.")

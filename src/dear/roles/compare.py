@@ -86,40 +86,18 @@ def agreement(first: Sequence[str], second: Sequence[str]) -> Agreement:
     )
 
 
-@dataclass(frozen=True)
-class ConceptCounts:
-    """The heads of two models by dominant concept; their layers and heads do not correspond.
-
-    Attributes:
-        counts: By concept, and last for "all": heads in the first table, core ones among them, and both in
-            the second.
-    """
-
-    first: str
-    second: str
-    counts: dict[str, tuple[int, int, int, int]]
-
-
-def count_concepts(first: RoleTable, second: RoleTable) -> ConceptCounts:
-    """Count the heads of two tables by concept, the most frequent of the first table first."""
-    tables, counts = (first, second), {}
-    order = Counter(head.concept or "none" for table in tables for head in table.heads)
-    frequent = Counter(head.concept or "none" for head in first.heads)
-    for concept in (*sorted(order, key=lambda name: (-frequent[name], name)), "all"):
-        row = list[int]()
-        for table in tables:
-            heads = [head for head in table.heads if concept in ("all", head.concept or "none")]
-            row += len(heads), sum(head.role == "core" for head in heads)
-        counts[concept] = (row[0], row[1], row[2], row[3])
-    return ConceptCounts(first.source, second.source, counts)
-
-
 def compare(first: RoleTable, second: RoleTable, *, heads: bool = False) -> Comparison:
     """Compare two tables on the layers that both cover; with ``heads`` also head by head.
 
-    Raises RoleTableError if they share no layer, if a head of a shared layer is missing in one, or if no
-    head has a concept in both.
+    Raises RoleTableError if they are of two architectures or share no layer, if a head of a shared layer is
+    missing in one, or if no head has a concept in both.
     """
+    models = {table.weights.model for table in (first, second)} - {"unknown"}  # of `dear roles assign`
+    if len(models) == 2:
+        raise RoleTableError(
+            f"the tables are of {' and '.join(sorted(models))}, whose heads do not correspond: compare "
+            "tables of one architecture."
+        )
     shared = {head.layer for head in first.heads} & {head.layer for head in second.heads}
     ours, theirs = ({(h.layer, h.head): h for h in t.heads if h.layer in shared} for t in (first, second))
     if not shared:

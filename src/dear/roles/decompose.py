@@ -1,5 +1,5 @@
-"""Head contributions over an image set, streamed: their moments and, optionally, each image's values, in full
-(on disk) or as coordinates (in memory).
+"""Head contributions over an image set, streamed: their moments and, optionally, each image's values as
+coordinates.
 
 A head of ViT-B/16 writes to 64 of the 512 dimensions of the embedding (67 with the constants of the public
 convention), the same for all images, so its contributions are exact in that many coordinates: 10,000 images
@@ -7,11 +7,9 @@ of 48 heads take 123 MB, and 983 MB in full.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import closing, nullcontext
+from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
 
-import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -25,7 +23,6 @@ from dear.data.images.transforms import prefetch_views
 from dear.errors import DataError, SettingsError
 from dear.progress import Progress, silent
 from dear.roles.textspan import Moments
-from dear.writing import output_file
 
 BATCH_VALUES = 2**28
 
@@ -97,17 +94,14 @@ def decompose(
     layers: Sequence[int],
     *,
     convention: Convention = "exact",
-    keep: Path | None = None,
     coordinates: bool = False,
     batch: int = 100,
     progress: Progress = silent,
 ) -> Decomposition:
     """Contributions of all heads of ``layers`` over an image set, in the test view.
 
-    With ``keep``, each image's contributions are written to that file (.npy, float32) batch by batch: 50,000
-    images of ViT-B/16 and 4 layers take 4.9 GB on disk, and one batch in memory. The file is written
-    atomically. With ``coordinates`` they stay in memory, in few dimensions. Raises DataError for no images,
-    OutputError if the file cannot be written, LimitError for moments that are too large.
+    With ``coordinates`` each image's contributions stay in memory, in few dimensions. Raises DataError for no
+    images, LimitError for moments that are too large.
     """
     if len(images) == 0:
         raise DataError("there are no images to decompose.")
@@ -116,21 +110,13 @@ def decompose(
     moments = Moments(len(layers), heads, embed=embed, device="cpu" if device.type == "mps" else device)
     bases, retained = contribution_bases(clip.image, layers, convention) if coordinates else None, []
     done = 0
-    kept = output_file(keep, "the contributions", "with --contributions") if keep else nullcontext()
-    with kept as file:
-        if file is not None:
-            shape = (len(images), len(layers), heads, embed)
-            header = {"descr": "<f4", "fortran_order": False, "shape": shape}
-            np.lib.format.write_array_header_1_0(file, header)
-        for pixels in batches(clip, images, batch):
-            part = head_contributions(clip.image, pixels, layers, convention).heads
-            moments.add(part)
-            if file is not None:
-                file.write(part.float().cpu().numpy().astype("<f4").tobytes())
-            if bases is not None:
-                retained.append(torch.einsum("ilhe,lhed->ilhd", part, bases.to(part)).float().cpu())
-            done += len(part)
-            progress("contributions", done, len(images))
+    for pixels in batches(clip, images, batch):
+        part = head_contributions(clip.image, pixels, layers, convention).heads
+        moments.add(part)
+        if bases is not None:
+            retained.append(torch.einsum("ilhe,lhed->ilhd", part, bases.to(part)).float().cpu())
+        done += len(part)
+        progress("contributions", done, len(images))
     return Decomposition(tuple(layers), moments, bases, torch.cat(retained) if retained else None)
 
 

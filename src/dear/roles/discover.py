@@ -4,7 +4,6 @@ training images of a data set with the usual settings, when a CLIP has no role t
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -54,7 +53,6 @@ def discover(
     layers: Sequence[int] | None = None,
     rank: int = 80,
     settings: RoleSettings | None = None,
-    keep: Path | None = None,
     facts: dict[str, Any] | None = None,
     inspect: Callable[[Decomposition, Span], None] | None = None,
     progress: Progress = silent,
@@ -64,9 +62,8 @@ def discover(
     TEXTSPAN chooses ``phrases_a_head`` of the settings from ``pool``, in greedy order, at most one per
     dimension of a head; by default a third of these [ours], 21 of 64: the last phrases of a full span only
     fill the remaining directions and say little about the head. Phrases with concepts name the clusters:
-    those of ``pool``, or of the general pool if it has none. ``keep`` is a file for each image's
-    contributions. ``inspect`` is called with the decomposition and the span. Deterministic. Raises the errors
-    of its steps.
+    those of ``pool``, or of the general pool if it has none. ``inspect`` is called with the decomposition and
+    the span. Deterministic. Raises the errors of its steps.
     """
     analyzed, settings = analyzed_layers(clip, layers), settings or RoleSettings()
     convention = settings.convention
@@ -80,7 +77,6 @@ def discover(
         images,
         analyzed,
         convention=convention,
-        keep=keep,
         coordinates=inspect is not None,
         progress=progress,
     )

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from dear.errors import RoleTableError, SettingsError
 from dear.reading.files import ReadingError
 from dear.reading.plain import read_json
+from dear.reading.typed import require_range
 
 CoreMask = Literal["exclusive", "eq9"]
 """Two interpretations of a core head's mask: equation 9 with supplement B, or equation 9 alone."""
@@ -61,19 +62,15 @@ class RoleSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        checks = {
-            "quantile": (0 < self.quantile <= 0.5, "above 0 and at most 0.5"),
-            "k": (self.k >= 0, "at least 0"),
-            "shrinkage": (0 < self.shrinkage <= 1, "above 0 and at most 1"),
-            "min_sizes": (bool(self.min_sizes) and min(self.min_sizes, default=0) >= 2, "at least 2 each"),
-            "min_samples": (self.min_samples >= 1, "at least 1"),
-            "phrases_a_head": (self.phrases_a_head is None or self.phrases_a_head >= 1, "at least 1"),
-            "seed": (0 <= self.seed < 2**32, "from 0 to 4294967295"),  # what scikit-learn takes
-            "attributes": (len({*self.attributes}) == len(self.attributes), "names that differ"),
-        }
-        for name, (valid, requirement) in checks.items():
-            if not valid:
-                raise SettingsError(f"{name} is {getattr(self, name)}: it must be {requirement}.")
+        require_range(self, "quantile", maximum=0.5, above=True)
+        require_range(self, "shrinkage", maximum=1, above=True)
+        require_range(self, "k")
+        require_range(self, "min_samples", "phrases_a_head", minimum=1)
+        require_range(self, "seed", maximum=2**32 - 1)  # what scikit-learn takes
+        if min(self.min_sizes, default=0) < 2:
+            raise SettingsError(f"min_sizes is {self.min_sizes}: it must be at least 2 each.")
+        if len({*self.attributes}) < len(self.attributes):
+            raise SettingsError(f"attributes is {self.attributes}: it must be names that differ.")
 
 
 Preset = Literal["default", "paper"]

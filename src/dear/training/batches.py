@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from dear.backbone.device import mixed
 from dear.backbone.names import Precision
-from dear.backbone.precision import mixed
 from dear.data.dataset import Images, Picture
 from dear.data.fewshot import Subset, leave_subsets
 from dear.data.images.photos import distinct_pictures

@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from dear.backbone.device import mixed, precision_for
 from dear.backbone.names import Precision
-from dear.backbone.precision import mixed, precision_for
 from dear.data.dataset import Images, fingerprint
 from dear.data.fewshot import leave_subsets
 from dear.data.images.photos import HASH_BYTES, LoadedImages, image_hashes

@@ -12,8 +12,8 @@ from typing import Any, assert_never
 import torch
 from torch import Tensor
 
+from dear.backbone.device import gradient_scaler, mixed, precision_for
 from dear.backbone.names import HALF, Precision
-from dear.backbone.precision import gradient_scaler, mixed, precision_for
 from dear.data.dataset import Images
 from dear.errors import SettingsError, TrainingDiverged, WeightsError, first_line, warn
 from dear.methods.base import Losses, Method, TrainingImages
@@ -118,7 +118,7 @@ def _with_precision(method: Method, settings: TrainSettings) -> TrainSettings:
     if (settings.precision == HALF) != (like.dtype == torch.float16):
         raise SettingsError(
             f"precision is {settings.precision}, but the CLIP's weights are in {like.dtype}: {HALF} goes "
-            "with weights in float16, which dear.backbone.precision.half makes."
+            "with weights in float16, which dear.backbone.device.half makes."
         )
     return replace(settings, precision=precision_for(method.clip, settings.precision))
 

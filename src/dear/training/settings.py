@@ -7,14 +7,11 @@ from typing import Any, Literal
 
 from dear.backbone.names import Precision
 from dear.errors import SettingsError
-from dear.reading.overrides import check_overrides
-from dear.reading.typed import shown
+from dear.reading.typed import check_overrides, require_range
 from dear.text import plural
 
 Optimizer = Literal["adamw", "sgd", "adam"]
 Schedule = Literal["epoch", "step"]
-LARGEST = 10**9
-"""Largest number in the settings: what is computed from it stays within float32 and 64-bit integers."""
 FEW_STEPS = 3
 """A training with fewer steps than this after the warm-up counts as short."""
 
@@ -146,14 +143,3 @@ def resolve_training(published: Mapping[str, Any], train: Mapping[str, Any]) -> 
             "warm-up rate. Give more --train.epochs or fewer --train.warmup-epochs."
         )
     return settings
-
-
-def require_range(
-    settings: object, *names: str, minimum: float = 0, maximum: float = LARGEST, above: bool = False
-) -> None:
-    """Raise SettingsError for a number out of its bounds, with ``above`` for the minimum itself too."""
-    for name in names:
-        value = getattr(settings, name)
-        if not (minimum < value if above else minimum <= value) or value > maximum:
-            least = f"{'above' if above else 'at least'} {minimum}"
-            raise SettingsError(f"{name} is {shown(value)}: it must be {least}, and at most {maximum:,}.")

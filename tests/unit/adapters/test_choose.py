@@ -39,7 +39,7 @@ from dear.methods import registry
 from dear.methods.base import Method
 from dear.methods.declaration import Declaration
 from dear.methods.linear_probe import LinearProbeSettings
-from dear.roles.packaged import role_table
+from dear.roles.table import role_table
 
 SHOTS, ENOUGH_SHOTS = 4, 9  # of 12 classes, 108 images are enough to choose by
 
@@ -87,7 +87,9 @@ def test_a_change_of_method_says_what_it_costs() -> None:
     assert all(words in told for words in ("94.0%", "91.2%", "by name", "--method dear+ keeps it"))
     told = describe_change("linear-probe", "dear+", Choice("dear+", "the best", tried))
     assert "by name" not in told
-    assert "%" not in describe_change("coop", "dear+", None)
+    assert "--method" not in describe_change("coop", "dear+", None)  # the user has just named one
+    told = describe_change("tip-adapter", "dear+", Choice("dear+", "the best", tried), {"tuned": True})
+    assert told.endswith("--method tip-adapter --tip-adapter.tuned True keeps it")
 
 
 def test_the_present_method_stays_unless_another_is_clearly_better() -> None:

@@ -22,7 +22,7 @@ from dear.cli.main import main
 from dear.data.images.photos import image_hashes, split_hashes
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
-from dear.errors import DataError, SettingsError
+from dear.errors import DataError
 from dear.evaluation.predictions import Predictions
 from tests.helpers.data import CLASSES, Noise
 from tests.helpers.server import picture
@@ -139,16 +139,6 @@ def test_classes_of_one_alone_are_left_out_and_told(tmp_path: Path) -> None:
         compare(first, second, draw(tmp_path / "whales", 90, 2, ["whale"]))
 
 
-def test_two_methods_on_one_folder_are_fitted_to_the_same_split(tmp_path: Path) -> None:
-    folder = draw(tmp_path / "photos", 0, 10)
-    result = compare("linear-probe", "zero-shot", folder, model="tiny")
-    assert (result.images, result.left_out) == (9, 21)
-    assert result.first.accuracy == fitted(folder).scores.accuracy  # type: ignore[union-attr]
-    assert result.second.right == round(9 * fitted(folder, "zero-shot").scores.accuracy)  # type: ignore[union-attr]
-    with pytest.raises(SettingsError, match="shots is for methods that are fitted"):
-        compare(fitted(folder), fitted(folder), folder, shots=2)
-
-
 def test_the_command_and_its_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = draw(tmp_path / "photos", 0, 10)
     for method in ("linear-probe", "zero-shot"):
@@ -159,6 +149,10 @@ def test_the_command_and_its_page(tmp_path: Path, capsys: pytest.CaptureFixture[
     result = json.loads(capsys.readouterr().out)
     differences, page = result["differences"], (tmp_path / "page/comparison.html").read_text()
     assert result["images"] == 9
+    for side, method in (("first", "linear-probe"), ("second", "zero-shot")):  # both fits have one split
+        scores = Bundle.from_pretrained(tmp_path / method).scores
+        assert scores is not None
+        assert result[side]["accuracy"] == scores.accuracy
     assert (
         result["only_second"] - result["only_first"] == result["second"]["right"] - result["first"]["right"]
     )

@@ -21,7 +21,7 @@ from dear.errors import OutputError
 from dear.evaluation.predictions import predict
 from dear.methods.base import Method, TrainingImages
 from dear.methods.registry import build_method
-from dear.roles.packaged import find_role_table
+from dear.roles.table import find_role_table
 from dear.training.batches import training_images
 from dear.training.cache import Cache
 from dear.training.settings import TrainSettings

@@ -11,7 +11,7 @@ from PIL import Image
 from dear.adapters.index_encoder import BundleEncoder
 from dear.adapters.predictor import Predictor
 from dear.adapters.results import Prediction, Unreadable
-from dear.backbone import precision
+from dear.backbone import device
 from dear.errors import DataError, SettingsError
 from dear.methods.coop import CoOpSettings
 from dear.methods.registry import METHODS
@@ -92,8 +92,8 @@ def test_bfloat16_is_rounding_and_float32_can_be_asked_for(
     clip = make_small_clip()
     bundle, _ = fitted("dear", clip)
     full = Predictor(bundle, clip=clip)
-    monkeypatch.setattr(precision, "fast_in_bfloat16", lambda: True)
-    monkeypatch.setattr(precision, "WIDE", 1)
+    monkeypatch.setattr(device, "fast_in_bfloat16", lambda: True)
+    monkeypatch.setattr(device, "WIDE_FOR_BFLOAT16", 1)
     rough, asked = Predictor(bundle, clip=clip), Predictor(bundle, clip=clip, precision="32-true")
     for of in ("encode", "logits"):
         exact, near, same = (getattr(one, of)(images()) for one in (full, rough, asked))

@@ -8,11 +8,11 @@ import torch
 from safetensors.torch import save_file
 
 from dear.backbone.change import Injection
+from dear.backbone.device import half
 from dear.backbone.features_only import FeaturesOnlyTextTower, FeaturesOnlyVisionTower
 from dear.backbone.loading.convert import to_towers
 from dear.backbone.loading.open_clip_format import build_from
 from dear.backbone.loading.weights import load_weights
-from dear.backbone.precision import half
 from dear.errors import WeightsError
 from tests.helpers.clips import COCA, RESNET, clip_of, network_of
 

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 from dear.backbone.clip import tensors_hash
 from dear.backbone.loading import hub, skeleton
+from dear.backbone.loading.hub import list_shards
 from dear.backbone.loading.load import load_clip
 from dear.backbone.loading.open_clip_format import OpenClipFormat, build, build_random
-from dear.backbone.loading.weights import list_shards
 from dear.backbone.names import backbone_or_default
 from dear.backbone.preprocess import Preprocess
 from dear.errors import WeightsError

@@ -5,10 +5,10 @@ from pathlib import Path
 import open_clip
 import pytest
 
-from dear.backbone.loading.repository import find_repository
+from dear.backbone.loading.hub import find_repository
 from dear.backbone.names import REAL, BackboneName, backbone_or_default, check_model, hub_name
 from dear.errors import UnknownNameError
-from dear.roles.packaged import packaged_tables
+from dear.roles.table import packaged_tables
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ from torch.nn.functional import normalize
 
 from dear.backbone import vision
 from dear.backbone.clip import Clip
+from dear.backbone.device import Float32Norm, half, precision_for
 from dear.backbone.loading.convert import to_clip
 from dear.backbone.loading.tiny import WordTokenizer
-from dear.backbone.precision import Float32Norm, half, precision_for
 from dear.backbone.vision import exact_convolutions
 from dear.errors import SettingsError
 from tests.conftest import MEAN, STD, WORDS, MakeClip

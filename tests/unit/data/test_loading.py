@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from dear.backbone.loading.repository import find_repository
+from dear.backbone.loading.hub import find_repository
 from dear.backbone.names import check_model, is_architecture
 from dear.data.dataset import Images, assemble
 from dear.data.loading import load_dataset, load_images, read_listing

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from dear.backbone import precision
+from dear.backbone import device
 from dear.backbone.clip import Clip
 from dear.evaluation import trial as protocol
 from dear.evaluation.experiment import Experiment
@@ -231,8 +231,8 @@ def test_a_record_says_which_precision_auto_was(small_clip: Clip, monkeypatch: p
     """On a processor that is fast in bfloat16, a run is another one than in float32."""
     training = TRAINING | {"precision": "auto"}
     (full,) = run(small_clip, [DEAR], train=training)
-    monkeypatch.setattr(precision, "fast_in_bfloat16", lambda: True)
-    monkeypatch.setattr(precision, "WIDE", 1)
+    monkeypatch.setattr(device, "fast_in_bfloat16", lambda: True)
+    monkeypatch.setattr(device, "WIDE_FOR_BFLOAT16", 1)
     (rough,) = run(small_clip, [DEAR], train=training)
     (asked,) = run(small_clip, [DEAR], train=TRAINING | {"precision": "32-true"})
     found = [one["settings"]["train"]["precision"] for one in (full, rough, asked)]

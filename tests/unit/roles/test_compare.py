@@ -6,7 +6,7 @@ import pytest
 
 from dear.backbone.clip import Identity
 from dear.errors import RoleTableError
-from dear.roles.compare import agreement, compare, count_concepts
+from dear.roles.compare import agreement, compare
 from dear.roles.table import HeadRole, RoleTable
 
 WEIGHTS = Identity("small", "random", "ab" * 32)
@@ -53,16 +53,6 @@ def test_compare_by_hand() -> None:
     assert found.own_entropy == {"core": pytest.approx(0.2), "generalization": 1.4, "mixed": 0.9}
 
 
-def test_concepts_of_two_models_by_hand() -> None:
-    other = replace(TWO, weights=Identity("large", "random", "cd" * 32))
-    found = count_concepts(ONE, other)
-    assert found.counts == {
-        "color": (2, 1, 2, 2), "shape": (1, 1, 1, 1), "style": (1, 0, 0, 0), "none": (0, 0, 1, 0),
-        "all": (4, 2, 4, 3),
-    }  # fmt: skip
-    assert [*found.counts] == ["color", "shape", "style", "none", "all"]
-
-
 def test_layers_that_one_table_has_alone_do_not_count() -> None:
     more = replace(ONE, heads=(*ONE.heads, HeadRole(10, 0, "mixed", None, "color")))
     assert compare(more, TWO).roles == compare(ONE, TWO).roles
@@ -71,6 +61,8 @@ def test_layers_that_one_table_has_alone_do_not_count() -> None:
 def test_tables_that_cannot_be_compared() -> None:
     with pytest.raises(RoleTableError, match=r"layer 9 head 2"):
         compare(ONE, replace(TWO, heads=tuple(h for h in TWO.heads if h.head != 2)))
+    with pytest.raises(RoleTableError, match="large and small, whose heads do not correspond"):
+        compare(ONE, replace(TWO, weights=Identity("large", "random", "cd" * 32)))
     with pytest.raises(RoleTableError, match="no layer in common"):
         compare(ONE, table(HeadRole(3, 0, "mixed", None, "color")))
     with pytest.raises(RoleTableError, match="no head has a concept in both tables"):

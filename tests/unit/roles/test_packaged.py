@@ -10,8 +10,7 @@ from dear.backbone.clip import Clip, Identity
 from dear.backbone.loading import tiny
 from dear.errors import RoleTableError
 from dear.roles.compare import compare
-from dear.roles.packaged import FOLDER, named_table, role_table
-from dear.roles.table import HeadRole, RoleTable
+from dear.roles.table import FOLDER, HeadRole, RoleTable, named_table, role_table
 from dear.roles.variants import by_concept, with_quantile
 from tests.helpers.clips import RESNET, clip_of, network_of
 
@@ -103,7 +102,7 @@ def test_kinds_are_named_in_place_of_a_file(small_clip: Clip, tmp_path: Path) ->
 
 
 def test_discovered_comes_before_ground_truth(small_clip: Clip, tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr("dear.roles.packaged.FOLDER", tmp_path)
+    monkeypatch.setattr("dear.roles.table.FOLDER", tmp_path)
     for kind, source in (("ground-truth", "discovered"), ("discovered", "ground-truth")):
         table = RoleTable(source, small_clip.identity, ("color",), (HeadRole(5, 0, "mixed"),))
         table.save(tmp_path / f"{kind}.small.json")

@@ -9,8 +9,7 @@ import pytest
 from dear.backbone.clip import Identity
 from dear.errors import RoleTableError
 from dear.roles.assign import assign_roles, head_concepts, thresholds
-from dear.roles.packaged import named_table
-from dear.roles.table import HeadRole, RoleTable
+from dear.roles.table import HeadRole, RoleTable, named_table
 from dear.roles.variants import with_attributes, with_quantile
 
 

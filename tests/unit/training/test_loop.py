@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from dear.backbone.clip import Clip
+from dear.backbone.device import device_precision, half
 from dear.backbone.names import Precision
-from dear.backbone.precision import device_precision, half
 from dear.errors import SettingsError, TrainingDiverged
 from dear.methods.dear.method import Dear
 from dear.progress import TrainingStep

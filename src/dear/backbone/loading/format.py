@@ -1,14 +1,26 @@
-"""What differs between the libraries that write a model's files: one class for each library."""
+"""What differs between the libraries that write a model's files: one class for each library; and the bounds
+of numbers in all configurations.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from torch import Tensor, nn
 
-from dear.backbone.loading.repository import Repository
+from dear.backbone.loading.hub import Repository
 from dear.backbone.preprocess import Preprocess
+from dear.reading.typed import Range, Share
+
+Side = Annotated[int, Range(1, 1024)]
+Layers = Annotated[int, Range(1, 128)]
+Heads = Annotated[int, Range(1, 128)]
+Context = Annotated[int, Range(1, 1024)]
+Words = Annotated[int, Range(1, 1_000_000)]
+Ratio = Annotated[float, Range(1e-3, 1e3)]
+Epsilon = Share
+Shift = Annotated[float, Range(-1e3, 1e3)]
 
 
 class Format(ABC):

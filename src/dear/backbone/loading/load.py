@@ -17,8 +17,8 @@ from dear.backbone.features_only import image_side
 from dear.backbone.loading import lite, tiny
 from dear.backbone.loading.convert import count_patches, require_fit, to_clip
 from dear.backbone.loading.format import Format
+from dear.backbone.loading.hub import Repository, find_repository
 from dear.backbone.loading.open_clip_format import OpenClipFormat, initial_weights_from
-from dear.backbone.loading.repository import Repository, find_repository
 from dear.backbone.loading.tokenizer_file import FileTokenizer, find_tokenizer, tokenizer_beside
 from dear.backbone.loading.transformers_format import TransformersFormat
 from dear.backbone.loading.weights import (

@@ -15,18 +15,8 @@ from torch import Tensor, nn
 
 from dear.backbone import openclip as open_clip
 from dear.backbone.loading import tokenizer_file
-from dear.backbone.loading.format import Format
-from dear.backbone.loading.model_config import (
-    Context,
-    Epsilon,
-    Heads,
-    Layers,
-    Ratio,
-    Shift,
-    Side,
-    Words,
-)
-from dear.backbone.loading.repository import Repository
+from dear.backbone.loading.format import Context, Epsilon, Format, Heads, Layers, Ratio, Shift, Side, Words
+from dear.backbone.loading.hub import Repository
 from dear.backbone.loading.skeleton import QuickGELU
 from dear.backbone.loading.weights import open_clip_names
 from dear.backbone.preprocess import Interpolation, Preprocess

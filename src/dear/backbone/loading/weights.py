@@ -5,9 +5,10 @@ import os
 import pickle
 import re
 import zipfile
-from collections.abc import Callable, Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 import torch
 from huggingface_hub import constants
@@ -15,32 +16,29 @@ from torch import Tensor, nn
 
 from dear.backbone import openclip as open_clip
 from dear.backbone.loading import hub
-from dear.backbone.loading.torchscript import find_archive, read_archive
 from dear.backbone.names import LICENSE, MAX_LISTED, REAL, SIZE, WEIGHTS, BackboneName
 from dear.errors import WeightsError, first_line, of_memory, warn
 from dear.limits import LimitError, at_most
 from dear.reading.files import ReadingError, expanded
-from dear.reading.plain import read_json
 from dear.reading.tensors import map_tensors
-from dear.reading.typed import shown, typed
 from dear.text import list_names, nearest_first
 
-INDEX = ".safetensors.index.json"
-"""Ending of the name of an index, which lists several safetensors files beside it."""
-SUFFIXES = (*WEIGHTS, INDEX)
+SUFFIXES = (*WEIGHTS, hub.INDEX)
 COMMITS = {REAL: "7288da5a0d6f0b51c4a2b27c624837a9236d0112"}
 """Commits of the weights that a role table in the package belongs to."""
 OPENAI_NOTES = ("input_resolution", "context_length", "vocab_size")  # besides the weights in OpenAI's files
 PICKLED = re.compile(r"global|class|instance", re.IGNORECASE)
 """In torch's words for a file that is whole, but names what may run code."""
+MASK = "attn_mask"
+"""An attribute of OpenAI's blocks that is no weight."""
+DTYPES = {
+    "BFloat16Storage": torch.bfloat16, "BoolStorage": torch.bool, "ByteStorage": torch.uint8,
+    "CharStorage": torch.int8, "DoubleStorage": torch.float64, "FloatStorage": torch.float32,
+    "HalfStorage": torch.float16, "IntStorage": torch.int32, "LongStorage": torch.int64,
+    "ShortStorage": torch.int16,
+}  # fmt: skip
 Rename = Callable[[Any, dict[str, Tensor]], dict[str, Tensor]]
 """Puts the tensors of a file under the names of a network."""
-
-
-class Index(TypedDict):
-    """The key of an index that is read: the file of each tensor."""
-
-    weight_map: dict[str, str]
 
 
 def find_local_file(name: str, pretrained: str) -> Path:
@@ -60,7 +58,7 @@ def find_local_file(name: str, pretrained: str) -> Path:
 def download(name: str, pretrained: str, tag: dict[str, Any]) -> Path:
     """A tag's weights file, from the hub's cache or fetched. Raises WeightsError that says what to copy."""
     repository, _, file = (tag.get("hf_hub") or "").rpartition("/")  # OWNER/NAME/file, or without file
-    files = [name for name in hub.FILES if not name.endswith(INDEX)]
+    files = [name for name in hub.FILES if not name.endswith(hub.INDEX)]
     if file:
         files = [*dict.fromkeys([str(Path(file).with_suffix(".safetensors")), file])]
     try:
@@ -116,9 +114,9 @@ def read_weights(path: Path) -> dict[str, Tensor]:
         if path.suffix == ".safetensors":
             return map_tensors(path)
         at_most("tensor_bytes", path.stat().st_size, path)
-        if not path.name.endswith(INDEX):
+        if not path.name.endswith(hub.INDEX):
             return _read_pickled(path)
-        files = [path.parent / file for file in list_shards(path)]
+        files = [path.parent / file for file in hub.list_shards(path)]
         at_most("tensor_bytes", sum(file.stat().st_size for file in files), path)
         return {name: tensor for file in files for name, tensor in read_weights(file).items()}
     except (WeightsError, LimitError):
@@ -130,17 +128,6 @@ def read_weights(path: Path) -> dict[str, Tensor]:
         raise WeightsError(
             f"{path} is damaged, or not a file of weights ({reason}): copy it again."
         ) from error
-
-
-def list_shards(index: Path) -> list[str]:
-    """The files that an index lists. Raises ReadingError."""
-    files = sorted(set(typed(read_json(index), Index, index)["weight_map"].values()))
-    for file in files:
-        if not file.endswith(".safetensors") or Path(file).name != file or "\\" in file:
-            raise ReadingError(
-                index, f"its weight_map names {shown(file)}, which is not a safetensors file beside it"
-            )
-    return files
 
 
 def _read_pickled(path: Path) -> dict[str, Tensor]:
@@ -167,6 +154,76 @@ def _read_pickled(path: Path) -> dict[str, Tensor]:
     return {
         str(name).removeprefix("module.").removeprefix("_orig_mod."): value for name, value in content.items()
     }
+
+
+class _Module:
+    """What an archive has for a module: the pickle sets its attributes."""
+
+
+def find_archive(file: zipfile.ZipFile) -> str | None:
+    """The name of the folder that a TorchScript archive holds; None if the file is none."""
+    tops = {name.partition("/")[0] for name in file.namelist() if name.endswith("/constants.pkl")}
+    return tops.pop() if len(tops) == 1 else None
+
+
+def read_archive(file: zipfile.ZipFile, top: str) -> dict[str, Tensor]:
+    """The parameters and buffers in an archive, by the names that they have in a state dict.
+
+    Its pickle may name modules, tensors and lists alone; anything else raises UnpicklingError. Raises other
+    exceptions for a damaged archive.
+    """
+    with file.open(f"{top}/data.pkl") as stream:
+        root = _Unpickler(stream, file, Path(top)).load()
+    return dict(_tensors(root, ""))
+
+
+class _Unpickler(pickle.Unpickler):
+    """Reads modules as plain objects; no function of the file or of another library is called."""
+
+    def __init__(self, stream: Any, archive: zipfile.ZipFile, top: Path) -> None:
+        super().__init__(stream)
+        self.archive, self.top = archive, top
+
+    def find_class(self, module: str, name: str) -> Any:
+        if module.partition(".")[0] == "__torch__":
+            return _Module
+        if module == "torch" and name in DTYPES:
+            return DTYPES[name]
+        if (module, name) == ("collections", "OrderedDict"):
+            return OrderedDict
+        if (module, name) == ("torch._utils", "_rebuild_tensor_v2"):
+            return _rebuild
+        if module == "torch.jit._pickle":  # typed lists
+            return _first
+        raise pickle.UnpicklingError(f"it names {module}.{name}")
+
+    def persistent_load(self, facts: tuple[str, torch.dtype, str, str, int]) -> Tensor:
+        """The values of a storage, in a row."""
+        _, dtype, key, _, count = facts
+        if not count:
+            return torch.empty(0, dtype=dtype)
+        info = self.archive.getinfo((self.top / "data" / key).as_posix())
+        if info.compress_type != zipfile.ZIP_STORED:  # torch compresses none: they could become large
+            raise pickle.UnpicklingError("its tensors are compressed")
+        return torch.frombuffer(bytearray(self.archive.read(info)), dtype=dtype, count=count)
+
+
+def _rebuild(values: Tensor, offset: int, size: Sequence[int], stride: Sequence[int], *_: Any) -> Tensor:
+    if math.prod(size) > len(values):  # values that repeat could become large
+        raise pickle.UnpicklingError("a tensor is larger than its values")
+    return torch.as_strided(values, size, stride, offset)
+
+
+def _first(value: Any, *_: Any) -> Any:
+    return value
+
+
+def _tensors(module: Any, prefix: str) -> Iterator[tuple[str, Tensor]]:
+    for name, value in vars(module).items():
+        if isinstance(value, Tensor) and name != MASK:
+            yield prefix + name, value
+        elif isinstance(value, _Module):
+            yield from _tensors(value, f"{prefix}{name}.")
 
 
 def open_clip_names(network: Any, state: dict[str, Tensor]) -> dict[str, Tensor]:
