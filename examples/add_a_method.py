@@ -13,6 +13,7 @@ from torch import nn
 from torch.nn.functional import linear, normalize, relu
 
 import dear
+from dear.evaluation.protocols import PROTOCOLS
 from dear.methods.shared import uniform
 
 
@@ -55,10 +56,15 @@ class Adapter(dear.Method):
 
 
 def main() -> None:
-    clip, data = dear.load_clip("tiny"), dear.load_dataset("street-signs")
-    setups = [dear.MethodSetup("zero-shot"), dear.MethodSetup(dear.register("add_a_method:Adapter").name)]
-    training = {"epochs": 5, "lr": 0.01}
-    for record in dear.run_all(clip, [data], setups, shots=2, train=training):
+    adapter = dear.register("add_a_method:Adapter").name
+    experiment = dear.Experiment(
+        protocol=PROTOCOLS["base-to-novel"](),
+        methods=(dear.MethodSetup("zero-shot"), dear.MethodSetup(adapter)),
+        data=("street-signs",),
+        shots=(2,),
+        train={"epochs": 5, "lr": 0.01},
+    )
+    for record in dear.launch([experiment])[0]:
         print(f"{record['method']}: base {record['results']['base']['accuracy']:.3f}")
 
 

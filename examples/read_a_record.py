@@ -9,19 +9,20 @@ import tempfile
 from pathlib import Path
 
 import dear
+from dear.evaluation.protocols import PROTOCOLS
 
 
 def make_records(out: Path) -> Path:
     """Two short runs, to have something to read."""
-    dear.run_all(
-        dear.load_clip("tiny"),
-        [dear.load_dataset("street-signs")],
-        [dear.MethodSetup("zero-shot"), dear.MethodSetup("dear")],
-        shots=1,
-        roles=dear.role_table(dear.load_clip("tiny")),
+    experiment = dear.Experiment(
+        protocol=PROTOCOLS["base-to-novel"](),
+        methods=(dear.MethodSetup("zero-shot"), dear.MethodSetup("dear")),
+        data=("street-signs",),
+        shots=(1,),
         train={"epochs": 1, "warmup_epochs": 0},
         out=out,
     )
+    dear.launch([experiment])
     return out
 
 

@@ -18,7 +18,6 @@ from .errors import DearError as DearError
 from .evaluation.experiment import Experiment as Experiment
 from .evaluation.launch import launch as launch
 from .evaluation.resolve import MethodSetup as MethodSetup
-from .evaluation.runs import run_all as run_all
 from .methods.base import Method as Method
 from .methods.declaration import MethodSettings as MethodSettings
 from .methods.registry import build_method as build_method

@@ -56,7 +56,6 @@ PROTOCOLS_ALLOWED = {
     "cli/world.py": "what the demo shows",
     "cli/run.py": "the ablations are in base-to-novel",
     "evaluation/recipe.py": "the ablations are in base-to-novel",
-    "evaluation/runs.py": "what run_all runs if no protocol is named",
 }
 PROTOCOL_NAMES = Names(
     frozenset(PROTOCOLS),

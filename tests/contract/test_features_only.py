@@ -27,6 +27,7 @@ from tests.helpers.bundles import fitted
 from tests.helpers.clips import COCA, RESNET, usual_view
 from tests.helpers.data import CLASSES, noise_dataset
 from tests.helpers.methods import LABELS, SETTINGS, TEMPLATE, role_table, seeded, state
+from tests.helpers.runs import resolve_run
 from tools.parity import small
 
 OF_FEATURES = {
@@ -126,7 +127,7 @@ def test_a_run_and_its_bundle(name: str, tmp_path: Path) -> None:
     clip = clip_of("resnet")
     settings = SETTINGS.get(name, METHODS[name].settings())
     session, setup, train = Session(), MethodSetup(name, vars(settings)), {"epochs": 2, "batch": 4}
-    run = session.resolve(clip, FewShot(), [noise_dataset()], setup, seed=1, shots=2, train=train)
+    run = resolve_run(session, clip, FewShot(), [noise_dataset()], setup, seed=1, shots=2, train=train)
     record = run_one(session, run, out=tmp_path / "runs")
     assert [len(record["train"]["epochs"]), record["weights"]["sha256"]] == [2, clip.identity.sha256]
     bundle, method = fitted(name, clip)

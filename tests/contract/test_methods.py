@@ -43,6 +43,7 @@ from tests.helpers.methods import (
     target,
     train,
 )
+from tests.helpers.runs import resolve_run
 from tools.parity import small
 
 ROOT = Path(__file__).parents[2]
@@ -283,7 +284,7 @@ def test_a_run_says_what_it_ran_with(name: str, clip: Clip) -> None:
     """Two epochs of it on noise, with the settings that it is published with."""
     setup = MethodSetup(name, vars(SETTINGS[name]) if name in SETTINGS else {})
     session, options = Session(), {"roles": role_table(clip), "train": {"epochs": 2}}
-    run = session.resolve(clip, FewShot(), [noise_dataset()], setup, seed=1, shots=2, **options)
+    run = resolve_run(session, clip, FewShot(), [noise_dataset()], setup, seed=1, shots=2, **options)
     record, method = run_one(session, run), make(name, clip)
     declared = METHODS[name].settings.training
     assert record["settings"]["train"]["optimizer"] == declared.get("optimizer", "adamw")

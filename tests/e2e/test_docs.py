@@ -44,7 +44,6 @@ NOT_RUN = {
 }
 """Commands of the pages that are only checked for validity (tests/checks/test_docs.py), by a part of them."""
 NOT_RUN_PYTHON = {
-    "run_all(": "trains for minutes",
     "discover(": "takes minutes: examples/discover_roles.ipynb does it",
     "urllib": "needs a server: tests/e2e/test_serve.py",
     "METHOD = ": "a line of a module",
@@ -142,7 +141,7 @@ def test_pages_have_commands_that_run() -> None:
 def test_the_commands_of_a_page_run(page: str, work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for one in RUN[page]:
         if one.words[1] == "fit":
-            shutil.rmtree(work / "my-classifier", ignore_errors=True)
+            shutil.rmtree(work / one.words[one.words.index("--out") + 1], ignore_errors=True)
         if "--out" in one.words and one.words[1] == "index":  # the page shows several ways to make it
             shutil.rmtree(work / "photos.index", ignore_errors=True)
         with warnings.catch_warnings():

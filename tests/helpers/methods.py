@@ -10,10 +10,9 @@ from torch import Tensor
 
 from dear.backbone.block import Block
 from dear.backbone.clip import Clip, tensors_hash
-from dear.evaluation.experiment import Experiment
 from dear.evaluation.protocols.base import Protocol
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
-from dear.evaluation.resolve import MethodSetup
+from dear.evaluation.resolve import MethodSetup, RunConditions
 from dear.evaluation.runs import check_methods
 from dear.evaluation.session import Session
 from dear.methods.atprompt import AtPromptSettings
@@ -180,10 +179,10 @@ def pixels(count: int = 4, dtype: torch.dtype = torch.float32) -> Tensor:
 
 def check_before_runs(clip: Clip, name: str, settings: Any, protocol: Protocol | None = None) -> None:
     """What is told before the first run on the data sets "first" and "second"."""
-    setups = (MethodSetup(name, vars(settings)),)
-    experiment = Experiment(protocol=protocol or BaseToNovel(), data=("first", "second"), methods=setups)
+    session, setup = Session(), MethodSetup(name, vars(settings))
     datasets = [noise_dataset("first"), noise_dataset("second")]
-    check_methods(Session(), experiment, clip, datasets, datasets)
+    conditions = [RunConditions(protocol or BaseToNovel(), clip, (data,), seed=1) for data in datasets]
+    check_methods(session, [session.resolve(each, setup) for each in conditions])
 
 
 def small_dear(clip: Clip, seed: int = 1, **options: Any) -> Dear:

@@ -103,7 +103,7 @@ class LeftOut:
 
     def build(self, name: str) -> Trial:
         """An untrained method with its default settings."""
-        return Trial(self.session, self.session.resolve_method(self.run, MethodSetup(name)))
+        return Trial(self.session, self.session.resolve(self.run, MethodSetup(name)))
 
     def scores(self, trial: Trial) -> LeftOutScores:
         """Those of a trial's method with its settings, each picture left out once. A method that is fitted

@@ -18,13 +18,12 @@ from dear.data.loading import held_notes
 from dear.data.sources.benchmarks import named_benchmark, standard_name
 from dear.errors import DearError
 from dear.evaluation.experiment import Experiment, Machines
-from dear.evaluation.launch import check_folders, open_session
+from dear.evaluation.launch import open_session, plan_runs
 from dear.evaluation.predictions import predict
 from dear.evaluation.resolve import MethodSetup, ResolvedRun, resolve
-from dear.evaluation.runs import RunResult, check_experiment
+from dear.evaluation.runs import RunResult
 from dear.evaluation.session import Session
 from dear.evaluation.trial import build_untrained
-from dear.evaluation.workers import Task
 from dear.methods.base import Method
 from dear.methods.registry import method_class
 from dear.progress import Progress, TrainingStep, silent
@@ -107,26 +106,21 @@ def list_runs(
     missing. And each thing that is missing for some, as data or weights, in the words of its error. Creates
     nothing. Raises DearError for any other error that would stop them.
     """
-    check_folders(experiments)
     session = Session(machines.device) if timed else open_session(machines)
     listed, errors = list[dict[str, Any]](), list[DearError]()
     with held_notes():
-        missing = [check_experiment(session, experiment) for experiment in experiments]
-    for experiment, absent in zip(experiments, missing, strict=True):
-        errors += absent.values()
-        runs, to_time = experiment.runs(), dict[MethodSetup, list[ResolvedRun]]()
-        works = [count_work(session, run) for run in runs]
-        facts = list[dict[str, Any]]()
-        for run, work in zip(runs, works, strict=True):
-            needs = {run.backbone, *run.methods, *run.data, run.protocol.trained_on}
-            is_known = not needs & absent.keys()
-            result = Task(session, run).result if is_known else None
+        by_experiment = plan_runs(session, experiments)
+    for tasks in by_experiment:
+        runs, to_time = [task.run for task in tasks], dict[MethodSetup, list[ResolvedRun]]()
+        works, facts = [count_work(session, run) for run in runs], list[dict[str, Any]]()
+        for task, work in zip(tasks, works, strict=True):
+            result = task.missing or task.result
             if isinstance(result, DearError):
                 errors.append(result)
+            elif timed and result is None:
+                to_time.setdefault(task.run.methods[0], []).append(session.resolve_run(task.run))
             done = isinstance(result, RunResult)
-            if timed and is_known and result is None:
-                to_time.setdefault(run.methods[0], []).append(session.resolve_run(run))
-            facts.append({**run.run_facts(), "done": done, **_sum_work(work)})
+            facts.append({**task.run.run_facts(), "done": done, **_sum_work(work)})
         if timed:
             unit_times = dict[MethodSetup, list[list[UnitTimes]]]()
             for at, (setup, resolved) in enumerate(to_time.items(), start=1):
@@ -178,17 +172,16 @@ def count_work(session: Session, run: Experiment) -> list[Work] | None:
     its own batches.
     """
     (setup, _, shots), protocol = run.single_run, run.protocol
-    names = run.data if protocol.trained_on is None else (protocol.trained_on, *run.data)
-    sizes = [_sizes_of(session, run, name, names[0]) for name in names]
+    sizes = [_sizes_of(session, run, name, run.names[0]) for name in run.names]
     if None in sizes:
         return None
     (train_images, _, classes), *_ = known = [size for size in sizes if size is not None]
     trained = len(protocol.training_classes(classes))
-    values = resolve(protocol, setup, standard_name(names[0]), shots, run.train)
+    values = resolve(protocol, setup, standard_name(run.names[0]), shots, run.train)
     learners = [(setup, values)]
     if (teacher := setup.declared.teacher) is not None:
         of_teacher = MethodSetup(teacher)
-        arguments = protocol, of_teacher, standard_name(names[0]), shots, run.train
+        arguments = protocol, of_teacher, standard_name(run.names[0]), shots, run.train
         learners.append((of_teacher, resolve(*arguments, student=values.authors)))
     works = list[Work]()
     for learner, its in learners:

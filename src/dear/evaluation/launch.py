@@ -11,12 +11,31 @@ from typing import Any
 import torch
 
 from dear.backbone.device import find_device
+from dear.backbone.names import warn_of_toy
+from dear.data.dataset import Dataset
 from dear.data.loading import held_notes
-from dear.errors import DearError, OutputError, SettingsError, installation, warn
+from dear.errors import (
+    DataError,
+    DearError,
+    OutputError,
+    RoleTableError,
+    SettingsError,
+    WeightsError,
+    installation,
+    warn,
+)
 from dear.evaluation.experiment import Experiment, Machines
-from dear.evaluation.runs import RunResult, check_experiment
+from dear.evaluation.resolve import ResolvedRun
+from dear.evaluation.runs import RunResult, check_runs
 from dear.evaluation.session import Session
-from dear.evaluation.workers import Message, Task, make_runs_here, make_runs_in_processes, open_cluster
+from dear.evaluation.workers import (
+    Message,
+    Task,
+    make_runs_here,
+    make_runs_in_processes,
+    open_cluster,
+    wait_for_others,
+)
 from dear.progress import RunProgress, TrainingStep, silent
 from dear.writing import make_folder, require_writable
 
@@ -46,71 +65,87 @@ def make_runs(
     experiments share only once. Raises DearError for what concerns all runs; existing records are kept.
     """
     machines = machines or Machines()
-    check_folders(experiments)
-    session = open_session(machines)
     with ExitStack() as stack:
         if machines.log is not None:
             progress = stack.enter_context(log_epochs(machines.log, progress))
+        target = None
+        if machines.cluster is not None:
+            target, make = stack.enter_context(open_cluster(machines))
+        session = open_session(machines, target)
+        if machines.jobs > 1:
+            make = partial(make_runs_in_processes, machines=machines)
+        elif machines.cluster is None:
+            make = partial(make_runs_here, session=session)
         with held_notes() as notes:
-            for experiment in experiments:
-                for error in check_experiment(session, experiment).values():
-                    raise error
+            by_experiment = plan_runs(session, experiments)
+            tasks = [task for part in by_experiment for task in part]
+            for task in tasks:
+                if task.missing is not None:
+                    raise task.missing
         for experiment in experiments:
             make_folder(experiment.out)
-        cluster = None
-        if machines.cluster is not None:
-            cluster = stack.enter_context(open_cluster(machines))
-            session.target = cluster.device
-        by_experiment = [
-            [Task(session, run) for run in replace(experiment, out=experiment.out.resolve()).runs()]
-            for experiment in experiments
-        ]
-        tasks = [task for part in by_experiment for task in part]
         shown = {str(note.message) for note in notes}
-        take = partial(_take, progress=progress, shown=shown, alone=len(tasks) == 1)
+
+        def tell(task: Task, message: Message) -> None:
+            """Show what is told of a run, and give the run its result. No warning is shown twice."""
+            if isinstance(message, OutputError):
+                raise message  # no other run could be written either
+            if isinstance(message, TrainingStep):
+                progress(task.name, message)
+                return
+            task.result = message
+            for note in message.notes if isinstance(message, RunResult) else ():
+                if note[0] not in shown:
+                    shown.add(note[0])
+                    warnings.showwarning(*note)
+            if isinstance(message, DearError) and len(tasks) > 1:
+                warn(f"{task.name} failed: {message}")
+            progress(task.name, None)
+
         for task in tasks:
             if task.result is not None:
-                take(task, task.result)
-        waiting = [task for task in tasks if task.result is None]
-
-        def tell(number: int, message: Message) -> None:
-            take(waiting[number], message)
-
-        if cluster is not None:
-            cluster.make_runs(waiting, tell)
-        elif machines.jobs > 1:
-            make_runs_in_processes(waiting, machines, tell)
-        else:
-            make_runs_here(waiting, session, tell)
+                tell(task, task.result)
+        while left := _without_result(tasks):
+            make(left, tell)
+            if held := _without_result(left):
+                if WAITING not in shown:
+                    warn(f"{WAITING} {held[0].name}")
+                shown.add(WAITING)
+                wait_for_others(held)
+                for task in held:
+                    if (result := task.read()) is not None:
+                        tell(task, result)
     records = [
         [task.result.record for task in part if isinstance(task.result, RunResult)] for part in by_experiment
     ]
     return records, [(task.run, task.result) for task in tasks if isinstance(task.result, DearError)]
 
 
-def _take(task: Task, message: Message, progress: RunProgress, shown: set[str], *, alone: bool) -> None:
-    """Show what is told of a run, and give the run its result. ``shown`` are the warnings that were shown and
-    are not repeated. Unless a run is ``alone``, its failure is told at once. Raises an OutputError, because
-    no other run could be written either.
+def _without_result(tasks: Sequence[Task]) -> list[Task]:
+    return [task for task in tasks if task.result is None]
+
+
+def plan_runs(session: Session, experiments: Sequence[Experiment]) -> list[list[Task]]:
+    """All runs of some experiments, grouped by experiment, resolved and checked before anything is computed.
+    Raises DearError for what would stop a run, except for data, weights and roles that are `Task.missing`.
+    Creates nothing.
     """
-    if isinstance(message, OutputError):
-        raise message
-    if isinstance(message, TrainingStep):
-        progress(task.name, message)
-        return
-    if message is None:
-        if WAITING not in shown:
-            warn(f"{WAITING} {task.name}")
-        shown.add(WAITING)
-        return
-    task.result = message
-    for note in message.notes if isinstance(message, RunResult) else ():
-        if note[0] not in shown:
-            shown.add(note[0])
-            warnings.showwarning(*note)
-    if isinstance(message, DearError) and not alone:
-        warn(f"{task.name} failed: {message}")
-    progress(task.name, None)
+    check_folders(experiments)
+    by_experiment = []
+    for experiment in experiments:
+        warn_of_toy(experiment.backbone.model, world=experiment.world)
+        tasks, resolved, datasets = list[Task](), list[ResolvedRun](), dict[str, Dataset]()
+        for run in replace(experiment, out=experiment.out.resolve()).runs():
+            try:
+                resolved.append(session.resolve_run(run))
+            except (DataError, WeightsError, RoleTableError) as error:  # perhaps there later, as a download
+                tasks.append(Task(run, error))
+                continue
+            tasks.append(Task(run, resolved[-1]))
+            datasets.update(zip(run.names, resolved[-1].datasets, strict=True))
+        check_runs(session, resolved, datasets)
+        by_experiment.append(tasks)
+    return by_experiment
 
 
 def check_folders(experiments: Sequence[Experiment]) -> None:
@@ -126,12 +161,12 @@ def check_folders(experiments: Sequence[Experiment]) -> None:
         require_writable(out, "to", folder=True)
 
 
-def open_session(machines: Machines) -> Session:
-    """The session of this process, which only resolves the runs where others make them. Raises SettingsError
-    for a device that is not here.
+def open_session(machines: Machines, target: torch.device | None = None) -> Session:
+    """The session of this process, which only resolves the runs where others make them; ``target`` is what a
+    cluster computes on, if it is known. Raises SettingsError for a device that is not here.
     """
-    if machines.cluster is not None:  # whose machines are not known yet
-        return Session("cpu", target=torch.device("cpu" if machines.device == "cpu" else "cuda"))
+    if machines.cluster is not None:
+        return Session("cpu", target=target or torch.device("cpu" if machines.device == "cpu" else "cuda"))
     device = find_device(machines.device)
     return Session("cpu" if machines.jobs > 1 else device, target=device)
 

@@ -128,36 +128,25 @@ class MethodSetup:
 
 
 @dataclass(frozen=True)
-class ResolvedRun:
-    """A run with everything that its results depend on, apart from the code.
+class RunConditions:
+    """What a run is of beside its method.
 
     Attributes:
         clip: The backbone, as loaded.
         datasets: The one that is trained on, followed by the others that are tested on.
-        settings: The method's settings for the data set that it trains on.
-        target_settings: Those for a target by its name, where its authors have other templates for it.
-        training: The training settings: as the user sets them, or as published for the method.
-        train: Those of them that the user sets, by field.
+        roles: The role table of the backbone, if it is known.
+        train: The training settings that the user sets, by field.
         select: Which epoch is tested: the last, or the best on validation images of the training classes.
-        roles: The role table of the backbone, if it is known; the method uses that of its variant (`table`).
-        published: Names of the rows of published settings that apply, beside those of base-to-novel.
-        teacher: The run that trains the method's teacher; None for a method without one.
     """
 
     protocol: Protocol
-    setup: MethodSetup
-    seed: int
-    shots: int
     clip: "Clip"
     datasets: tuple["Dataset", ...]
-    settings: MethodSettings
-    target_settings: Mapping[str, MethodSettings]
-    training: TrainSettings
-    train: Mapping[str, Any]
-    select: Select
-    roles: "RoleTable | None"
-    published: tuple[str, ...] = ()
-    teacher: "ResolvedRun | None" = None
+    seed: int
+    shots: int = 16
+    roles: "RoleTable | None" = None
+    train: Mapping[str, Any] = field(default_factory=dict)
+    select: Select = "last"
 
     @property
     def source(self) -> "Dataset":
@@ -166,6 +155,26 @@ class ResolvedRun:
     @property
     def targets(self) -> tuple["Dataset", ...]:
         return self.datasets[1:]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResolvedRun(RunConditions):
+    """A run with everything that its results depend on, apart from the code.
+
+    Attributes:
+        settings: The method's settings for the data set that it trains on.
+        target_settings: Those for a target by its name, where its authors have other templates for it.
+        training: The training settings: as the user sets them, or as published for the method.
+        published: Names of the rows of published settings that apply, beside those of base-to-novel.
+        teacher: The run that trains the method's teacher; None for a method without one.
+    """
+
+    setup: MethodSetup
+    settings: MethodSettings
+    target_settings: Mapping[str, MethodSettings]
+    training: TrainSettings
+    published: tuple[str, ...] = ()
+    teacher: "ResolvedRun | None" = None
 
     @cached_property
     def table(self) -> "RoleTable | None":

@@ -1,31 +1,26 @@
-"""Runs: what is checked before any of them, how one is made and recorded, and many in a Python program. None
-is repeated, and one that was interrupted resumes.
+"""Runs: what is checked before any of them, and how one is made and recorded. None is repeated, and one
+that was interrupted resumes.
 """
 
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
-from itertools import chain, product
+from collections.abc import Mapping, Sequence
+from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from safetensors.torch import save as save_tensors
 
-from dear.backbone.clip import Clip, fill
-from dear.backbone.device import device_precision, set_threads
-from dear.backbone.names import BackboneName, warn_of_toy
+from dear.backbone.clip import fill
+from dear.backbone.device import set_threads
 from dear.data.dataset import Dataset
 from dear.data.fewshot import draw_few
-from dear.data.image_check import leave_out_copies
-from dear.errors import DataError, DearError, SettingsError, UnknownNameError, first_line, of_memory
+from dear.errors import DataError, DearError, SettingsError, first_line, of_memory
 from dear.evaluation.experiment import Experiment
 from dear.evaluation.predictions import predictions_file
-from dear.evaluation.protocols.base import Protocol
-from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.records import PREDICTIONS, WEIGHTS, find_record
-from dear.evaluation.resolve import MethodSetup, ResolvedRun
-from dear.evaluation.session import NOTHING, Session
+from dear.evaluation.resolve import ResolvedRun
+from dear.evaluation.session import Session
 from dear.evaluation.trial import (
     Trial,
     check_prompts,
@@ -34,106 +29,52 @@ from dear.evaluation.trial import (
     run_record,
     validation_images,
 )
-from dear.methods.registry import METHODS, PATH, check_towers, register
-from dear.progress import OnStep, RunProgress, silent
-from dear.roles.table import RoleTable
-from dear.writing import UNFINISHED, make_folder, output_file, write_json
-
-Needed = str | BackboneName | MethodSetup
-"""What can be missing for a run: a data set, the backbone, the teacher or the roles of a method."""
+from dear.methods.registry import METHODS, PATH, register
+from dear.progress import OnStep, silent
+from dear.writing import UNFINISHED, output_file, write_json
 
 
-def check_experiment(session: Session, experiment: Experiment) -> dict[Needed, DearError]:
-    """Check an experiment before anything is computed. Returns the errors of data sets, weights and roles
-    that are missing: they may be there later. Raises DearError for anything else.
+def check_runs(session: Session, runs: Sequence[ResolvedRun], datasets: Mapping[str, Dataset]) -> None:
+    """Check the runs of an experiment, on ``datasets`` by the names that the user gave, before anything is
+    computed. Raises DearError for data sets that the protocol cannot run on, or whose records could not be
+    told apart, and for settings of a method that do not suit the backbone or the classes.
     """
-    source, missing = experiment.protocol.trained_on, dict[Needed, DearError]()
-    settings_of = {setup: experiment.settings_of(setup) for setup in experiment.methods}
-    datasets = dict[str, Dataset]()
-    for settings in chain.from_iterable(settings_of.values()):
-        device_precision(settings.training.precision, session.target)
-    for name in experiment.data if source is None else (source, *experiment.data):
-        beside = source if source in datasets else name
-        try:
-            datasets[name] = session.dataset(name, experiment.dataset, beside)
-        except UnknownNameError:
-            raise
-        except DearError as error:  # for example a benchmark that is not downloaded yet
-            missing[name] = error
-    if not missing:
-        check_data(experiment, datasets)
-    warn_of_toy(experiment.backbone.model, world=experiment.world)
-    clip: Clip | None = None
-    try:
-        clip = session.clip(*experiment.backbone, experiment.named_by)
-        experiment.dataset.require_short_side(clip.image_size)
-    except DearError as error:
-        missing[experiment.backbone] = error
-    for setup in experiment.methods:
-        try:
-            for model, pretrained in {each.method.teacher_backbone() for each in settings_of[setup]}:
-                if model:
-                    session.clip(model, pretrained, experiment.named_by)
-            if clip is not None:
-                check_towers(setup.method, clip)
-                session.roles(clip, setup, experiment.roles)
-        except DearError as error:
-            missing[setup] = error
-    if clip is not None and not missing:
-        trained_on = [*datasets.values()] if source is None else [datasets[source]]
-        check_methods(session, experiment, clip, [*datasets.values()], trained_on)
-    return missing
+    if not runs:
+        return
+    check_names(datasets, trained_on_each=runs[0].protocol.trained_on is None)
+    by_demands = sorted(runs, key=lambda run: (run.setup.declared.trains, run.shots))
+    for run in {run.source.identity: run for run in by_demands}.values():
+        run.protocol.check_data(run.source, run.targets)
+        if run.setup.declared.trains:
+            classes = run.protocol.training_classes(len(run.source.classnames))
+            draw_few(run.source, run.shots, run.seed, classes)
+            if run.select == "val":
+                validation_images(run.source, classes)
+    check_methods(session, runs)
 
 
-def check_data(experiment: Experiment, datasets: Mapping[str, Dataset]) -> None:
-    """Raise DataError for data sets that the protocol cannot run on, and for two whose records could not be
-    told apart.
+def check_names(datasets: Mapping[str, Dataset], *, trained_on_each: bool) -> None:
+    """Raise DataError for two data sets, by the names that the user gave, whose records could not be told
+    apart: those of each data set if it is trained on.
     """
-    protocol, source = experiment.protocol, experiment.protocol.trained_on
-    trained_on = datasets if source is None else {source: datasets[source]}  # each has its own records
-    if clash := _find_clash(datasets, lambda dataset: (dataset.name, dataset.identity)):
-        raise DataError(
-            f"{' and '.join(clash)} are both called {datasets[clash[0]].name}, by which reports tell data "
-            "sets apart: rename one of them."
-        )
-    if clash := _find_clash(trained_on, lambda data: (data.identity, data.name)):
-        raise DataError(
-            f"{' and '.join(clash)} are the same data set, image by image, under two names: give one of them."
-        )
-    targets = [] if source is None else [datasets[name] for name in experiment.data]
-    for dataset in trained_on.values():
-        protocol.check_data(dataset, targets)
-        if any(setup.declared.trains for setup in experiment.methods):
-            classes = protocol.training_classes(len(dataset.classnames))
-            draw_few(dataset, max(experiment.shots), experiment.seeds[0], classes)
-            if experiment.select == "val":
-                validation_images(dataset, classes)
+    for (name, data), (other_name, other) in combinations(datasets.items(), 2):
+        if data.name == other.name and data.identity != other.identity:
+            raise DataError(
+                f"{name} and {other_name} are both called {data.name}, by which reports tell data sets "
+                "apart: rename one of them."
+            )
+        if trained_on_each and data.identity == other.identity and data.name != other.name:
+            raise DataError(
+                f"{name} and {other_name} are the same data set, image by image, under two names: give one "
+                "of them."
+            )
 
 
-def _find_clash(
-    datasets: Mapping[str, Dataset], facts: Callable[[Dataset], tuple[str, str]]
-) -> tuple[str, str] | None:
-    """The names of two data sets for which the first of two ``facts`` is the same, and the second is not."""
-    seen = dict[str, tuple[str, str]]()
-    for name, dataset in datasets.items():
-        same, different = facts(dataset)
-        other_name, other = seen.setdefault(same, (name, different))
-        if different != other:
-            return other_name, name
-    return None
-
-
-def check_methods(
-    session: Session,
-    experiment: Experiment,
-    clip: Clip,
-    datasets: Sequence[Dataset],
-    trained_on: Sequence[Dataset],
-) -> None:
+def check_methods(session: Session, runs: Sequence[ResolvedRun]) -> None:
     """Raise DearError for settings of a method that do not suit the backbone or the classes. Each method is
-    built for each data set that is trained on, and set to the longest class name in the longest template.
+    built with each of its settings, and set to the longest class name in the longest template.
     """
-    protocol, seed, shots = experiment.protocol, experiment.seeds[0], max(experiment.shots)
+    clip, datasets = runs[0].clip, {data.identity: data for run in runs for data in run.datasets}.values()
     names = [(name, dataset) for dataset in datasets for name in dataset.classnames]
     longest, dataset = names[find_longest_name(clip, [name for name, _ in names])]
     prompts = [fill(template, [longest])[0] for template in dataset.templates]
@@ -141,23 +82,13 @@ def check_methods(
     for dataset in datasets:
         texts = [fill(template, dataset.classnames) for template in dataset.templates]
         clip.check_prompts(dataset.classnames, texts)
-    for setup in experiment.methods:
-        resolve_on = partial(
-            session.resolve,
-            roles=session.roles(clip, setup, experiment.roles),
-            train=experiment.train,
-            select=experiment.select,
-            named_by=experiment.named_by,
-        )
-        runs = [resolve_on(clip, protocol, [data], setup, seed=seed, shots=shots) for data in trained_on]
-        for run in {run.settings: run for run in runs}.values():  # most are the same for all data sets
-            check_prompts(session, run, longest, [template])
-        for run in runs:
-            class_names = run.source.classnames
-            tested_on = class_names if protocol.trained_on is None else [name for name, _ in names]
-            run.settings.check_classes(
-                [class_names[label] for label in protocol.training_classes(len(class_names))], tested_on
-            )
+    for run in {(run.setup, run.settings): run for run in runs}.values():  # most are the same for all data
+        check_prompts(session, run, longest, [template])
+    for run in {(run.setup, run.source.identity): run for run in runs}.values():
+        class_names = run.source.classnames
+        tested_on = class_names if run.protocol.trained_on is None else [name for name, _ in names]
+        trained_on = run.protocol.training_classes(len(class_names))
+        run.settings.check_classes([class_names[label] for label in trained_on], tested_on)
 
 
 class RunResult(NamedTuple):
@@ -189,8 +120,8 @@ def make_run(session: Session, run: Experiment, on_step: OnStep = silent) -> Run
         register(name)  # as in the process that sent the run
     try:
         with warnings.catch_warnings(record=True) as notes:
+            session.release_datasets(but=run.names)
             resolved = session.resolve_run(run)
-            session.release_datasets(but=(*run.data, run.protocol.trained_on or ""))
             if session.device.type == "cpu":
                 set_threads(*(each.clip for each in (resolved, resolved.teacher) if each is not None))
             record = run_one(session, resolved, out=run.out, keep_weights=run.keep_weights, on_step=on_step)
@@ -268,43 +199,3 @@ def files_beside(path: Path) -> dict[str, bytes]:
     """The contents of the files beside a record, by their endings."""
     files = {ending: path.with_suffix(ending) for ending in (PREDICTIONS, WEIGHTS)}
     return {ending: file.read_bytes() for ending, file in files.items() if file.exists()}
-
-
-def run_all(
-    clip: Clip,
-    datasets: Iterable[Dataset],
-    methods: Sequence[MethodSetup],
-    *,
-    protocol: Protocol | None = None,
-    seeds: Sequence[int] = (1,),
-    shots: int = 16,
-    roles: RoleTable | None = None,
-    train: Mapping[str, Any] = NOTHING,
-    out: Path | None = None,
-    keep_weights: bool = False,
-    progress: RunProgress = silent,
-) -> list[dict[str, Any]]:
-    """Run a protocol (base-to-novel if None) for every data set, seed and method; returns the records in that
-    order.
-
-    With ``out`` each record is written there at once, and a run whose record already exists is read instead
-    of repeated; ``keep_weights`` is as in `run_one`. Warns of the tiny CLIP on photographs. ``train``
-    overrides what each method is published with.
-    """
-    if out is not None:
-        make_folder(out)
-    elif keep_weights:
-        raise SettingsError("keep_weights needs a folder to keep them in: give out too.")
-    session = Session(clip.image.projection.device)
-    protocol = protocol or BaseToNovel()
-    datasets = [leave_out_copies(data.require_single_labels(), data) for data in datasets]
-    warn_of_toy(clip.identity.model, world=all(dataset.world for dataset in datasets))
-    tables = {setup: session.roles(clip, setup, None) if setup.roles else roles for setup in methods}
-    resolve_on = partial(session.resolve, clip, protocol, shots=shots, train=train)
-    records = []
-    for dataset, seed, setup in product(datasets, seeds, methods):
-        run = resolve_on([dataset], setup, seed=seed, roles=tables[setup])
-        told = partial(progress, run.name)
-        records.append(run_one(session, run, out=out, keep_weights=keep_weights, on_step=told))
-        progress(run.name, None)
-    return records

@@ -1,10 +1,10 @@
 """What runs share in a process, and how a run gets all its settings."""
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Hashable
+from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -17,15 +17,16 @@ from dear.data.dataset import Dataset
 from dear.data.image_check import leave_out_copies
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
+from dear.errors import DearError
 from dear.evaluation.experiment import Experiment
-from dear.evaluation.protocols.base import Protocol
-from dear.evaluation.resolve import MethodSetup, ResolvedRun, Select, resolve, with_templates_of
+from dear.evaluation.resolve import MethodSetup, ResolvedRun, RunConditions, resolve, with_templates_of
 from dear.methods.declaration import NOT_PUBLISHED, PublishedValues
+from dear.methods.registry import check_towers
 from dear.roles.table import RoleTable, find_role_table, role_table
 from dear.training.cache import Cache
 from dear.training.settings import check_training
 
-NOTHING: Mapping[str, Any] = MappingProxyType({})
+T = TypeVar("T")
 
 
 class Session:
@@ -51,41 +52,52 @@ class Session:
         self.target = target or self.device
         self.trained = dict[str, tuple[dict[str, Tensor], list[dict[str, Any]], float]]()
         self.records = dict[str, tuple[dict[str, Any], Path | None]]()
-        self._clips = dict[tuple[str, str | None], Clip]()
-        self._half = dict[Clip, Clip]()
-        self._datasets = dict[tuple[str, str, DataSettings], Dataset]()
-        self._tables = dict[tuple[Clip, Path | str | None, bool], RoleTable | None]()
+        self._made = dict[tuple[Any, ...], Any]()
+
+    def _once(self, kind: str, *key: Hashable, make: Callable[[], T]) -> T:
+        """What is made for a key, once; an error that this raises is raised again."""
+        if (kind, *key) not in self._made:
+            try:
+                self._made[kind, *key] = make()
+            except DearError as error:
+                self._made[kind, *key] = error
+        made = self._made[kind, *key]
+        if isinstance(made, DearError):
+            raise made.with_traceback(None)
+        return made  # type: ignore[no-any-return]
 
     def clip(self, model: str, pretrained: str | None, named_by: str = "") -> Clip:
         """A backbone; ``named_by`` is the file that names it, if the user does not. Raises as `load_clip`."""
         pretrained = named_weights(model, pretrained, named_by)
-        if (model, pretrained) not in self._clips:
-            loaded = load_clip(model, pretrained, device=self.device, named_by=named_by)
-            self._clips[model, pretrained] = loaded
-        return self._clips[model, pretrained]
+        load = partial(load_clip, model, pretrained, device=self.device, named_by=named_by)
+        return self._once("clip", model, pretrained, make=load)
 
     def in_precision(self, clip: Clip, precision: Precision) -> Clip:
         """The backbone, with weights in float16 for the precision 16-true."""
-        if precision != HALF:
-            return clip
-        if clip not in self._half:
-            self._half[clip] = half(clip)
-        return self._half[clip]
+        return self._once("half", clip, make=partial(half, clip)) if precision == HALF else clip
 
     def dataset(self, name: str, settings: DataSettings, source: str) -> Dataset:
         """A data set by name, without copies of the images of the source, which is trained on. One that is
         not the source and has no split is tested on as a whole.
         """
-        if (name, source, settings) not in self._datasets:
+
+        def load() -> Dataset:
             used = settings if name == source else replace(settings, test_share=1.0)
             loaded = load_dataset(name, used).require_single_labels()
             trained_on = loaded if name == source else self.dataset(source, settings, source)
-            self._datasets[name, source, settings] = leave_out_copies(loaded, trained_on)
-        return self._datasets[name, source, settings]
+            return leave_out_copies(loaded, trained_on)
+
+        return self._once("dataset", name, source, settings, make=load)
 
     def release_datasets(self, but: Collection[str]) -> None:
-        """Let go of the data sets with other names: each keeps pictures in memory."""
-        self._datasets = {key: dataset for key, dataset in self._datasets.items() if key[0] in but}
+        """Let go of the data sets with other names, each of which keeps pictures in memory, and of errors, so
+        that what was missing is looked for again.
+        """
+        self._made = {
+            key: made
+            for key, made in self._made.items()
+            if not isinstance(made, DearError) and (key[0] != "dataset" or key[1] in but)
+        }
 
     def roles(self, clip: Clip, setup: MethodSetup, table: Path | str | None) -> RoleTable | None:
         """The role table of a backbone for a method: its own, the named one, or that of the package. None for
@@ -94,100 +106,59 @@ class Session:
         if not setup.declared.needs_roles:
             return None
         table = setup.roles or table
-        key = clip, table, table is None and setup.can_lack_roles
-        if key not in self._tables:
-            self._tables[key] = find_role_table(clip) if key[2] else role_table(clip, table)
-        return self._tables[key]
+        if table is None and setup.can_lack_roles:
+            return self._once("found roles", clip, make=partial(find_role_table, clip))
+        return self._once("roles", clip, table, make=partial(role_table, clip, table))
 
     def resolve_run(self, run: Experiment) -> ResolvedRun:
         """A single run of an experiment with all its settings. Raises DearError."""
         setup, seed, shots = run.single_run
-        names = run.data if run.protocol.trained_on is None else (run.protocol.trained_on, *run.data)
-        datasets = [self.dataset(name, run.dataset, names[0]) for name in names]
+        datasets = tuple(self.dataset(name, run.dataset, run.names[0]) for name in run.names)
         clip = self.clip(*run.backbone, run.named_by)
-        return self.resolve(
-            clip,
-            run.protocol,
-            datasets,
-            setup,
-            seed=seed,
-            shots=shots,
-            roles=self.roles(clip, setup, run.roles),
-            train=run.train,
-            select=run.select,
-            named_by=run.named_by,
-        )
+        run.dataset.require_short_side(clip.image_size)
+        check_towers(setup.method, clip)
+        roles = self.roles(clip, setup, run.roles)
+        conditions = RunConditions(run.protocol, clip, datasets, seed, shots, roles, run.train, run.select)
+        return self.resolve(conditions, setup, named_by=run.named_by)
 
     def resolve(
         self,
-        clip: Clip,
-        protocol: Protocol,
-        datasets: Sequence[Dataset],
+        conditions: RunConditions,
         setup: MethodSetup,
         *,
-        seed: int,
-        shots: int = 16,
-        roles: RoleTable | None = None,
-        train: Mapping[str, Any] = NOTHING,
-        select: Select = "last",
         student: PublishedValues = NOT_PUBLISHED,
         named_by: str = "",
     ) -> ResolvedRun:
-        """A run with all its settings filled in, and that of its teacher. The first data set is trained on,
-        the others are only tested on. ``student`` is what the authors of the method that this one is the
-        teacher of set; ``named_by`` is as in `clip`. Raises SettingsError, and the errors of `clip` for a
-        teacher's backbone.
+        """The run of a method with all its settings filled in, and that of its teacher. ``student`` is what
+        the authors of the method that this one is the teacher of set; ``named_by`` is as in `clip`. Raises
+        SettingsError, and the errors of `clip` for a teacher's backbone.
         """
-        source, train = datasets[0], check_training(train)
+        shots, train = conditions.shots, check_training(conditions.train)
         values, *of_targets = (
-            resolve(protocol, setup, data.name, shots, train, data.templates, student) for data in datasets
+            resolve(conditions.protocol, setup, data.name, shots, train, data.templates, student)
+            for data in conditions.datasets
         )
-        settings = values.method.with_files(source.name)
+        settings = values.method.with_files(conditions.source.name)
         target_settings = {
             target.name: for_target
-            for target, of_target in zip(datasets[1:], of_targets, strict=True)
+            for target, of_target in zip(conditions.targets, of_targets, strict=True)
             if (for_target := with_templates_of(settings, of_target.method)) != settings
         }
-        precision = precision_for(clip, values.training.precision, self.target)
-        run = ResolvedRun(
-            protocol,
-            setup,
-            seed,
-            shots,
-            clip,
-            tuple(datasets),
-            settings,
-            target_settings,
-            replace(values.training, precision=precision),
-            train,
-            select,
-            roles,
-            values.authors.rows,
-        )
-        if (name := setup.declared.teacher) is None:
-            return run
-        model, weights = settings.teacher_backbone()
-        of_teacher = self.clip(model, weights, named_by) if model else clip
-        return replace(
-            run,
-            teacher=self.resolve_method(
-                run, MethodSetup(name), of_teacher, student=values.authors, named_by=named_by
-            ),
-        )
-
-    def resolve_method(
-        self, run: ResolvedRun, setup: MethodSetup, clip: Clip | None = None, **options: Any
-    ) -> ResolvedRun:
-        """The run of another method, in all else like ``run``; ``options`` are further ones of `resolve`."""
-        return self.resolve(
-            clip or run.clip,
-            run.protocol,
-            run.datasets,
-            setup,
-            seed=run.seed,
-            shots=run.shots,
-            roles=run.roles,
-            train=run.train,
-            select=run.select,
-            **options,
+        teacher = None
+        if (name := setup.declared.teacher) is not None:
+            model, weights = settings.teacher_backbone()
+            of_teacher = (
+                replace(conditions, clip=self.clip(model, weights, named_by)) if model else conditions
+            )
+            teacher = self.resolve(of_teacher, MethodSetup(name), student=values.authors, named_by=named_by)
+        precision = precision_for(conditions.clip, values.training.precision, self.target)
+        return ResolvedRun(
+            **{item.name: getattr(conditions, item.name) for item in fields(RunConditions)}
+            | {"train": train},
+            setup=setup,
+            settings=settings,
+            target_settings=target_settings,
+            training=replace(values.training, precision=precision),
+            published=values.authors.rows,
+            teacher=teacher,
         )

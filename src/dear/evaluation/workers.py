@@ -1,8 +1,8 @@
-"""The loop that makes runs: in this process, in several of this machine, each with its own GPU or its share
-of the cores, or with the actors of a Ray cluster.
+"""What makes runs: this process, several of this machine, each with its own GPU or its share of the cores, or
+the actors of a Ray cluster.
 
-It makes each run that has neither a record nor a holder: it locks the run, makes it and releases it. So loops
-and commands share the runs of a folder. The system releases the locks of a process that is killed.
+A run is made under its lock, so that commands share the runs of a folder. The system releases the locks of a
+process that is killed.
 """
 
 import logging
@@ -11,12 +11,12 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, MutableSequence, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import wait
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any, TypeAlias
 
 import torch
@@ -26,9 +26,10 @@ from dear.backbone.device import find_device, threads_per_job, use_threads
 from dear.errors import DearError, OutputError, SettingsError, installation
 from dear.evaluation.experiment import Experiment, Machines
 from dear.evaluation.records import find_record
+from dear.evaluation.resolve import ResolvedRun
 from dear.evaluation.runs import RunResult, files_beside, make_run, write_run
 from dear.evaluation.session import Session
-from dear.progress import TrainingStep
+from dear.progress import OnStep, TrainingStep, silent
 from dear.writing import UNFINISHED
 
 WAIT = 0.1
@@ -51,19 +52,17 @@ class Task:
     """A run to make, and where its record will be.
 
     Attributes:
-        name: The name of its files; of a run that cannot be resolved, data set and method.
+        missing: The error of a data set, of weights or of roles that it needs; it then has no name.
+        name: The name of its files.
         result: What came of it; None until then.
     """
 
-    def __init__(self, session: Session, run: Experiment) -> None:
-        """Resolve the run, and read its record if there is one."""
-        facts, self.run = run.run_facts(), run
-        self.name = f"{facts['dataset']}-{facts['method']}"
+    def __init__(self, run: Experiment, resolved: ResolvedRun | DearError) -> None:
+        """Read the record, if there is one."""
+        self.run = run
         self.result: RunResult | DearError | None = None
-        try:
-            resolved = session.resolve_run(run)
-        except DearError as error:
-            self.result = error
+        self.missing = resolved if isinstance(resolved, DearError) else None
+        if isinstance(resolved, DearError):
             return
         self.name, self.record = resolved.name, resolved.file(run.out)
         self._expected = {"key": resolved.key, "variant": resolved.setup.variant}
@@ -98,100 +97,132 @@ class Task:
             with suppress(OSError):  # there are others, or checkpoints
                 folder.rmdir()
 
+    def make(self, session: Session, on_step: OnStep = silent) -> RunResult | DearError | None:
+        """What comes of the run; None if another command makes it."""
+        with self.lock() as is_locked:
+            return (self.read() or make_run(session, self.run, on_step)) if is_locked else None
 
-Message: TypeAlias = TrainingStep | RunResult | DearError | None
-"""What is told of a run: a step of its training, what came of it, or that another command holds it (None)."""
-Tell = Callable[[int, Message], None]
-"""Called with the number of a run among the tasks."""
+
+Message: TypeAlias = TrainingStep | RunResult | DearError
+"""What is told of a run: a step of its training, or what came of it."""
+Tell = Callable[[Task, Message], None]
 
 
-def make_runs_here(
-    tasks: Sequence[Task],
-    session: Session,
-    tell: Tell,
-    begun: MutableSequence[int] | None = None,
-    start: int = 0,
-) -> None:
-    """Make each run that has neither a record nor a holder, first those from ``start`` on, and wait for those
-    of other commands. ``begun`` has 1 for each that a loop of this command has begun: none begins it again,
-    whatever comes of it.
-    """
-    begun = [0] * len(tasks) if begun is None else begun
-    waiting = [*range(start, len(tasks)), *range(start)]
-    while waiting := [number for number in waiting if not begun[number]]:
-        for number in waiting:
-            if begun[number]:
-                continue
-            task = tasks[number]
+def make_runs_here(tasks: Sequence[Task], tell: Tell, *, session: Session) -> None:
+    """Make the runs that no other command makes."""
+    for task in tasks:
+        if (result := task.make(session, partial(tell, task))) is not None:
+            tell(task, result)
+
+
+def wait_for_others(tasks: Sequence[Task]) -> None:
+    """Wait until another command has ended one of the runs."""
+    while True:
+        for task in tasks:
             with task.lock() as is_locked:
-                if not is_locked or begun[number]:  # in the meantime
-                    continue
-                begun[number] = 1
-                result = task.read() or make_run(session, task.run, partial(tell, number))
-            tell(number, result)
-        if not any(begun[number] for number in waiting):
-            time.sleep(WAIT)
-            if not begun[waiting[0]]:
-                tell(waiting[0], None)
+                if is_locked:
+                    return
+        time.sleep(WAIT)
 
 
-def make_runs_in_processes(tasks: Sequence[Task], machines: Machines, tell: Tell) -> None:
-    """Make the runs in processes of this machine, which take its GPUs in turn and end with this process. They
-    start at different places of the list, because neighbors share what they compute of their data. If one is
-    lost, its run has failed, and the others go on.
+def deal(
+    tasks: Sequence[Task],
+    workers: Sequence[Any],
+    start: Callable[[Any, Task], Any],
+    receive: Callable[[Sequence[Any]], Iterable[tuple[Any, Message | None]]],
+    tell: Tell,
+) -> None:
+    """Let each of some workers make one run after the other. ``start`` begins one and returns a handle, and
+    ``receive`` waits for what some of the handles tell: None if another command makes the run.
+
+    A worker begins with its own part of the list, because neighbors share what they compute of their data,
+    and goes on with the end of the longest part. One that is lost gets no other run.
+    """
+    count, busy = len(workers), dict[Any, tuple[Any, list[Task], Task]]()
+    parts = [[*tasks[len(tasks) * n // count : len(tasks) * (n + 1) // count]] for n in range(count)]
+
+    def start_next(worker: Any, part: list[Task]) -> None:
+        rest = part or max(parts, key=len)
+        if rest:
+            task = rest.pop(0 if rest is part else -1)
+            busy[start(worker, task)] = worker, part, task
+
+    for worker, part in zip(workers, parts, strict=True):
+        start_next(worker, part)
+    while busy:
+        for handle, message in receive([*busy]):
+            worker, part, task = busy[handle]
+            if isinstance(message, TrainingStep):
+                tell(task, message)
+                continue
+            del busy[handle]
+            if isinstance(message, LostWorkerError):
+                message = task.read() or message
+            else:
+                start_next(worker, part)
+            if message is not None:
+                tell(task, message)
+
+
+def make_runs_in_processes(tasks: Sequence[Task], tell: Tell, *, machines: Machines) -> None:
+    """Make the runs that no other command makes in processes of this machine, which take its GPUs in turn and
+    end with this process. If one is lost, its run has failed, and the others go on.
     """
     device, jobs = find_device(machines.device), min(machines.jobs, len(tasks))
     context = multiprocessing.get_context("spawn")  # a fork would share CUDA and threads
-    begun, processes = context.RawArray("b", len(tasks)), dict[Any, Any]()
+    processes = dict[Any, Any]()
+
+    def start(connection: Any, task: Task) -> Any:
+        with suppress(OSError):  # it is lost, which receiving tells
+            connection.send(task)
+        return connection
+
+    def receive(connections: Sequence[Any]) -> Iterator[tuple[Any, Message | None]]:
+        connection: Any
+        for connection in wait(connections):
+            try:
+                yield connection, connection.recv()
+            except (EOFError, OSError):
+                yield connection, LostWorkerError()
+
     try:
         for job in range(jobs):
             here, there = context.Pipe()  # of each process its own: one that is killed may hold a lock
             each = f"cuda:{job % torch.cuda.device_count()}" if device.type == "cuda" else str(device)
-            options = there, each, threads_per_job(jobs), tasks, begun, len(tasks) * job // jobs
-            processes[here] = context.Process(target=_run_loop, args=options)
+            processes[here] = context.Process(
+                target=_make_received, args=(there, each, threads_per_job(jobs))
+            )
             processes[here].start()
             there.close()
-        while processes:
-            connection: Any
-            for connection in wait([*processes]):
-                try:
-                    number, message = connection.recv()
-                except (EOFError, OSError):
-                    processes.pop(connection).join()
-                else:
-                    tell(number, message)
+        deal(tasks, [*processes], start, receive, tell)
     finally:
         for connection, process in processes.items():
             connection.close()  # which ends the process
             process.join()
-        for number, task in enumerate(tasks):
-            if begun[number] and task.result is None:
+        for task in tasks:
+            if not isinstance(task.result, RunResult):
                 with task.lock():  # removes the lock of a process that was killed
                     pass
-    tell_lost(tasks, tell)
 
 
-def tell_lost(tasks: Sequence[Task], tell: Tell) -> None:
-    """Tell of the runs that were lost with their workers; the record may be there."""
-    for number, task in enumerate(tasks):
-        if task.result is None:
-            tell(number, task.read() or LostWorkerError())
+def _make_received(connection: Any, device: str, threads: int) -> None:
+    """Make the runs that come through a connection, until its other end is closed."""
+    tasks = SimpleQueue[Task]()
 
-
-def _run_loop(connection: Any, device: str, threads: int, tasks: Sequence[Task], *place: Any) -> None:
-    """The loop of a process, which ends once the other end of ``connection`` is closed."""
-
-    def end() -> None:
+    def receive() -> None:
         with suppress(EOFError, OSError):
-            connection.recv()
+            while True:
+                tasks.put(connection.recv())
         os._exit(1)  # safe at any moment, because files are renamed into place
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started this one ends it
-    threading.Thread(target=end, daemon=True).start()
+    threading.Thread(target=receive, daemon=True).start()
     use_threads(threads)
     if torch.device(device).index is not None:
         torch.cuda.set_device(device)  # else whatever names no device begins a context on the first GPU
-    make_runs_here(tasks, Session(device), lambda *message: connection.send(message), *place)
+    session = Session(device)
+    while True:
+        connection.send(tasks.get().make(session, connection.send))
 
 
 class RemoteWorker:
@@ -205,65 +236,21 @@ class RemoteWorker:
         use_threads(1)
         self.session = Session(device)
 
-    def make(self, number: int, task: Task) -> tuple[int, RunResult | DearError | None]:
-        """What came of a run, with the files beside its record; None if another command makes it."""
-        with task.lock() as is_locked:
-            if not is_locked:
-                time.sleep(WAIT)
-                return number, None
-            result = task.read() or make_run(self.session, task.run)
-        if isinstance(result, RunResult):
-            result = result._replace(files=files_beside(task.record))
-        return number, result
-
-
-@dataclass(frozen=True)
-class Cluster:
-    """A Ray cluster.
-
-    Attributes:
-        device: What its workers compute on.
-        room: How many work at a time.
-        start_worker: Starts an actor of `RemoteWorker`.
-    """
-
-    ray: Any
-    device: torch.device
-    room: int
-    start_worker: Callable[[], Any]
-
-    def make_runs(self, tasks: Sequence[Task], tell: Tell) -> None:
-        """Make the runs on it. Their records are written here too, unless the folder is shared."""
-        from ray.util import ActorPool
-
-        workers: Any = ActorPool([self.start_worker() for _ in range(min(self.room, len(tasks)))])
-
-        def submit(number: int) -> None:
-            workers.submit(lambda worker, number: worker.make.remote(number, tasks[number]), number)
-
-        for number in range(len(tasks)):
-            submit(number)
-        while workers.has_next():
-            try:
-                number, result = workers.get_next_unordered()
-            except self.ray.exceptions.RayActorError:  # Ray has replaced it
-                continue
-            if result is None:
-                submit(number)
-            if isinstance(result, RunResult) and tasks[number].read() is None:
-                write_run(tasks[number].record, result.record, result.files or {})
-            tell(number, result)
-        tell_lost(tasks, tell)
+    def make(self, task: Task) -> RunResult | DearError | None:
+        """What comes of a run, with the files beside its record; None if another command makes it."""
+        result = task.make(self.session)
+        return result._replace(files=files_beside(task.record)) if isinstance(result, RunResult) else result
 
 
 @contextmanager
-def open_cluster(machines: Machines) -> Iterator[Cluster]:
+def open_cluster(machines: Machines) -> Iterator[tuple[torch.device, Callable[[Sequence[Task], Tell], None]]]:
     """The Ray cluster of some machines: "local" (a temporary one on this machine), "auto" (the running one)
-    or ray://HOST:PORT.
+    or ray://HOST:PORT. Yields what it computes on, and what makes the runs there that no other command makes.
 
     Every machine needs this version of dear, the data sets and the weights. Ray replaces a lost actor and
     repeats its run, elsewhere if the machine is gone; if the folder of records is shared, it resumes from its
-    checkpoint. Raises SettingsError without Ray or a cluster, or for more GPUs per run than there are.
+    checkpoint; otherwise the records are written here. Raises SettingsError without Ray or a cluster, or for
+    more GPUs per run than there are.
     """
     ray = _connect(str(machines.cluster))
     try:
@@ -274,11 +261,27 @@ def open_cluster(machines: Machines) -> Iterator[Cluster]:
             raise SettingsError(
                 f"{gpus:g} GPUs per run were requested, but the cluster has {available:g}: lower --gpus."
             )
-        room = max(1, min(cores, int(available / gpus)) if gpus else cores)
+        at_a_time = max(1, min(cores, int(available / gpus)) if gpus else cores)
         options = {"num_cpus": 1, "num_gpus": gpus, "max_restarts": -1, "max_task_retries": RETRIES}
-        device = torch.device("cuda" if gpus else "cpu")
-        start_worker = partial(ray.remote(**options)(RemoteWorker).remote, device.type, os.getcwd())
-        yield Cluster(ray, device, room, start_worker)
+        device, remote = torch.device("cuda" if gpus else "cpu"), ray.remote(**options)(RemoteWorker).remote
+
+        def receive(references: Sequence[Any]) -> Iterator[tuple[Any, Message | None]]:
+            for reference in ray.wait(references)[0]:
+                try:
+                    yield reference, ray.get(reference)
+                except ray.exceptions.RayActorError:
+                    yield reference, LostWorkerError()
+
+        def make_runs(tasks: Sequence[Task], tell: Tell) -> None:
+            def tell_written(task: Task, message: Message) -> None:
+                if isinstance(message, RunResult) and task.read() is None:
+                    write_run(task.record, message.record, message.files or {})
+                tell(task, message)
+
+            workers = [remote(device.type, os.getcwd()) for _ in range(min(at_a_time, len(tasks)))]
+            deal(tasks, workers, lambda worker, task: worker.make.remote(task), receive, tell_written)
+
+        yield device, make_runs
     finally:
         ray.shutdown()
 

@@ -40,6 +40,7 @@ from dear.methods.base import Method
 from dear.methods.declaration import Declaration
 from dear.methods.linear_probe import LinearProbeSettings
 from dear.roles.table import role_table
+from tests.helpers.runs import resolve_run
 
 SHOTS, ENOUGH_SHOTS = 4, 9  # of 12 classes, 108 images are enough to choose by
 
@@ -59,7 +60,7 @@ def clip() -> Clip:
 def arguments(clip: Clip, task: Dataset, shots: int = SHOTS) -> tuple[Session, ResolvedRun]:
     """A session, and a run of it whose method is to be chosen."""
     session, setup, roles = Session(), MethodSetup("dear+"), role_table(clip)
-    return session, session.resolve(clip, FewShot(), [task], setup, seed=1, shots=shots, roles=roles)
+    return session, resolve_run(session, clip, FewShot(), [task], setup, seed=1, shots=shots, roles=roles)
 
 
 def shares(**right: list[int]) -> dict[str, Tensor]:

@@ -14,17 +14,17 @@ from dear.adapters.saved_run import bundle_of_run, load_run
 from dear.backbone.clip import Clip
 from dear.data.fewshot import ClassSubset
 from dear.data.images.transforms import load_test_views, to_unit
-from dear.errors import BundleError, SettingsError
+from dear.errors import BundleError
 from dear.evaluation.predictions import load_predictions
 from dear.evaluation.protocols import PROTOCOLS
 from dear.evaluation.records import read_record
 from dear.evaluation.resolve import MethodSetup
-from dear.evaluation.runs import run_all
 from dear.methods.registry import METHODS
 from tests.conftest import small_clip_of
 from tests.helpers.data import noise_dataset
 from tests.helpers.methods import role_table
 from tests.helpers.records import numbers
+from tests.helpers.runs import run_all
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "dear": {"first": 8},
@@ -164,8 +164,3 @@ def test_a_record_that_describes_no_method_is_refused(
     with pytest.raises(BundleError) as refusal:
         load_run(path, clip=small_clip)
     assert str(path) in str(refusal.value)
-
-
-def test_weights_need_a_folder(small_clip: Clip) -> None:
-    with pytest.raises(SettingsError, match="give out"):
-        run_all(small_clip, [noise_dataset()], [MethodSetup("coop")], keep_weights=True)

@@ -4,6 +4,7 @@ fast (autograd does not survive a fork of a process that has used it).
 
 import multiprocessing
 import signal
+import threading
 import time
 from itertools import product
 from multiprocessing.context import ForkServerContext
@@ -21,13 +22,14 @@ from dear.evaluation.experiment import Experiment, Machines
 from dear.evaluation.launch import launch
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.resolve import MethodSetup
-from dear.evaluation.runs import run_all
 from dear.evaluation.trial import Trial
+from dear.methods.registry import register
 from dear.progress import TrainingStep
 from dear.training.settings import TrainSettings
 from tests.conftest import small_clip_of
 from tests.helpers.data import noise_dataset
 from tests.helpers.methods import role_table
+from tests.helpers.runs import run_all
 
 TRAINING = TrainSettings(epochs=5, batch=3, lr=1e-2, optimizer="sgd")
 DEAR = MethodSetup("dear", {"first": 8})
@@ -96,12 +98,16 @@ def launch_alone(experiment: Experiment, told: Any, stops: bool) -> None:
     launch([experiment], Machines("cpu"), stop)
 
 
-def launch_and_tell(experiment: Experiment, told: Any) -> None:
-    """Launch on two processes, whose ids are told at each step of a run."""
+def launch_and_tell(experiment: Experiment, begun: Path, told: Any) -> None:
+    """Launch on two processes, whose ids are told once a run is under way."""
     context = server("dear.evaluation.workers")
     workers.multiprocessing.get_context = lambda _: context  # type: ignore[assignment]
-    launch(
-        [experiment],
-        Machines("cpu", jobs=2),
-        lambda *_: told.send([child.pid for child in multiprocessing.active_children()]),
-    )
+
+    def tell() -> None:
+        while not begun.exists():
+            time.sleep(0.02)
+        told.send([child.pid for child in multiprocessing.active_children()])
+
+    threading.Thread(target=tell, daemon=True).start()
+    register(experiment.methods[0].method)
+    launch([experiment], Machines("cpu", jobs=2))

@@ -17,12 +17,11 @@ from dear.data.settings import DataSettings
 from dear.errors import DataError, DearError, SettingsError
 from dear.evaluation.experiment import Experiment, Machines, RunOptions
 from dear.evaluation.protocols import PROTOCOLS
-from dear.evaluation.protocols.few_shot import FewShot
 from dear.evaluation.protocols.retrieval import Retrieval
 from dear.evaluation.protocols.transfer import CrossDataset
 from dear.evaluation.recipe import load_recipes
 from dear.evaluation.resolve import MethodSetup
-from dear.evaluation.runs import check_data
+from dear.evaluation.runs import check_names
 
 GOOD = Experiment(protocol=CrossDataset(), out=Path("out"), data=("tags",), methods=(MethodSetup("dear"),))
 
@@ -133,12 +132,12 @@ def test_data_sets_that_records_could_not_tell_apart(tmp_path: Path) -> None:
 
     data = {name: photos(tmp_path / name / "photos") for name in "ab"}
     assert data["a"].identity == data["b"].identity
-    experiment = Experiment(protocol=FewShot(), methods=(MethodSetup("zero-shot"),), data=("a", "b"))
-    check_data(experiment, data)
+    check_names(data, trained_on_each=True)
+    renamed = {"a": data["a"], "b": replace(data["b"], name="copy")}
+    check_names(renamed, trained_on_each=False)
     with pytest.raises(DataError, match="a and b are the same data set"):
-        check_data(experiment, {"a": data["a"], "b": replace(data["b"], name="copy")})
+        check_names(renamed, trained_on_each=True)
     data["b"] = replace(data["b"], identity="another")
-    transfer = replace(experiment, protocol=CrossDataset("a"), data=("b",), shots=(1,))
-    for either in (experiment, transfer):
+    for is_each in (True, False):
         with pytest.raises(DataError, match="a and b are both called photos"):
-            check_data(either, data)
+            check_names(data, trained_on_each=is_each)

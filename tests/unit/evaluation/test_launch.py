@@ -7,6 +7,7 @@ import time
 import warnings
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,9 +18,9 @@ from dear.evaluation.dry_run import list_runs
 from dear.evaluation.experiment import Machines
 from dear.evaluation.launch import check_folders, launch, make_runs
 from dear.evaluation.resolve import MethodSetup
-from dear.evaluation.runs import make_run
+from dear.evaluation.runs import RunResult, make_run
 from dear.evaluation.session import Session
-from dear.evaluation.workers import LostWorkerError
+from dear.evaluation.workers import LostWorkerError, deal
 from dear.methods.registry import register
 from tests.unit.evaluation.children import experiment, launch_alone, launch_and_tell, server
 
@@ -39,6 +40,12 @@ class Broken(dear.Method):
     def before_training(self, images):
         return {}['no such key']
 """
+WAITING = BROKEN.replace(
+    "return {}['no such key']",
+    """import pathlib, time
+        (pathlib.Path(__file__).parent / "begun").touch()
+        time.sleep(600)""",
+)
 
 
 @pytest.fixture
@@ -59,8 +66,8 @@ def test_a_folder_has_one_owner(tmp_path: Path) -> None:
         check_folders([one, two])
 
 
-def wait_for(is_so: Any) -> None:
-    until = time.monotonic() + 120
+def wait_for(is_so: Any, seconds: float = 120) -> None:
+    until = time.monotonic() + seconds
     while not is_so():
         assert time.monotonic() < until
         time.sleep(0.02)
@@ -188,18 +195,59 @@ def test_a_signal_ends_all_workers(tmp_path: Path) -> None:
     assert not [*(tmp_path / "out").rglob("*.lock")]
 
 
-def test_a_killed_launch_leaves_no_worker(tmp_path: Path) -> None:
-    """Workers end with the process that started them."""
+def test_a_killed_launch_leaves_no_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers end with the process that started them, also one that has nothing to tell it."""
+    (tmp_path / "waiting_method.py").write_text(WAITING)
+    monkeypatch.syspath_prepend(tmp_path)
+    waiting = MethodSetup(register("waiting_method:Broken").name)
+    sweep = experiment(tmp_path / "out", methods=(waiting,), seeds=(1, 2))
     listener, told = multiprocessing.Pipe(duplex=False)
-    endless = experiment(tmp_path / "out", train=ENDLESS)
-    process = server().Process(target=launch_and_tell, args=(endless, told))
+    process = server().Process(target=launch_and_tell, args=(sweep, tmp_path / "begun", told))
     process.start()
     told.close()
     workers_of = listener.recv()
+    assert len(workers_of) == 2
     os.kill(process.pid, signal.SIGKILL)
     process.join()
-    while any(Path(f"/proc/{pid}").exists() for pid in workers_of):
-        time.sleep(0.05)
+    wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers_of), seconds=20)
+
+
+class Workers:
+    """Stand-ins that end the runs that they hold in turn; one of them is lost at its second."""
+
+    def __init__(self) -> None:
+        self.started = list[tuple[str, int]]()
+        self.held = list[tuple[str, int]]()
+
+    def start(self, worker: str, task: Any) -> tuple[str, int]:
+        handle = worker, task.name
+        self.started.append(handle)
+        self.held.append(handle)
+        return handle
+
+    def receive(self, handles: Any) -> Any:
+        assert sorted(handles) == sorted(self.held)
+        worker, name = held = self.held.pop(0)
+        if worker == "b" and [one for one, _ in self.started].count("b") == 2:
+            yield held, LostWorkerError()
+        else:
+            yield held, None if name == 8 else RunResult({})
+
+
+def test_each_run_is_dealt_once() -> None:
+    """To a worker first those of its part, then the last ones of the longest part; to a lost one no more.
+    What another command makes is not told.
+    """
+    tasks: list[Any] = [SimpleNamespace(name=number, read=lambda: None) for number in range(9)]
+    workers, told = Workers(), list[tuple[int, Any]]()
+    deal(
+        tasks, "abc", workers.start, workers.receive, lambda task, message: told.append((task.name, message))
+    )  # type: ignore[arg-type]
+    assert workers.started == [
+        ("a", 0), ("b", 3), ("c", 6), ("a", 1), ("b", 4), ("c", 7), ("a", 2), ("c", 8), ("a", 5),
+    ]  # fmt: skip
+    assert [name for name, _ in told] == [0, 3, 6, 1, 4, 7, 2, 5]
+    assert [name for name, message in told if isinstance(message, LostWorkerError)] == [4]
 
 
 @pytest.mark.usefixtures("fast_start")

@@ -9,9 +9,9 @@ from dear.backbone.clip import Clip
 from dear.errors import OutputError
 from dear.evaluation.launch import log_epochs
 from dear.evaluation.resolve import MethodSetup
-from dear.evaluation.runs import run_all
 from dear.progress import silent
 from tests.helpers.data import noise_dataset
+from tests.helpers.runs import run_all
 
 tensorboard = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
 TRAINING = {"epochs": 2, "batch": 3, "lr": 1e-2}

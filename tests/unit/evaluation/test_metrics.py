@@ -34,6 +34,7 @@ from tests.helpers.clips import eval_views
 from tests.helpers.data import CLASSES, Noise, noise_dataset
 from tests.helpers.methods import role_table, small_dear
 from tests.helpers.records import record
+from tests.helpers.runs import resolve_run
 
 
 def test_harmonic_mean() -> None:
@@ -175,7 +176,7 @@ def test_all_classes_at_once_against_a_plain_loop(setup: MethodSetup, small_clip
     dataset = noise_dataset()
     session = Session()
     options = {"roles": role_table(small_clip), "train": asdict(TrainSettings(epochs=2, batch=3, lr=1e-2))}
-    run = session.resolve(small_clip, BaseToNovel(), [dataset], setup, seed=1, shots=2, **options)
+    run = resolve_run(session, small_clip, BaseToNovel(), [dataset], setup, seed=1, shots=2, **options)
     trial = Trial(session, run)
     results = trial.run.protocol.run(trial)
     images: Any = dataset.test

@@ -31,6 +31,7 @@ from dear.roles.table import RoleTable
 from dear.training.settings import TrainSettings
 from tests.helpers.data import CLASSES, Noise, noise_dataset
 from tests.helpers.methods import role_table
+from tests.helpers.runs import resolve_run
 
 TRAINING = asdict(TrainSettings(epochs=3, batch=3, lr=1e-2))
 DEAR = MethodSetup("dear", {"first": 8})
@@ -42,7 +43,7 @@ def made(
 ) -> dict[str, Any]:  # fmt: skip
     session = session or Session()
     options = {"shots": 2, "roles": role_table(clip), "train": TRAINING} | options
-    return run_one(session, session.resolve(clip, protocol, datasets, setup, seed=1, **options))
+    return run_one(session, resolve_run(session, clip, protocol, datasets, setup, seed=1, **options))
 
 
 def other(name: str, labels: list[int]) -> Dataset:
@@ -121,7 +122,7 @@ def test_a_target_has_the_authors_templates_for_it(small_clip: Clip) -> None:
         )
     )  # fmt: skip
     source, session = named("DescribableTextures", "{} texture."), Session()
-    resolve = partial(session.resolve, small_clip, CrossDataset(), [source, planes, toys, cars], seed=1)
+    resolve = partial(resolve_run, session, small_clip, CrossDataset(), [source, planes, toys, cars], seed=1)
     run = resolve(MethodSetup("tcp"), train=TRAINING, shots=1)
     want = {
         "DescribableTextures": ("X X X X {} texture.", "a photo of a {}, a type of texture."),
@@ -141,7 +142,7 @@ def test_a_target_has_the_authors_templates_for_it(small_clip: Clip) -> None:
         "",
         "",
     ]  # type: ignore[attr-defined]
-    without = session.resolve(small_clip, CrossDataset(), [source, toys], MethodSetup("skip"), seed=1)
+    without = resolve_run(session, small_clip, CrossDataset(), [source, toys], MethodSetup("skip"), seed=1)
     assert skip.training_key == without.training_key
 
 

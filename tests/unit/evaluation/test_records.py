@@ -10,8 +10,8 @@ from dear.backbone.clip import Clip
 from dear.errors import DataError, DearError
 from dear.evaluation.records import SCHEMA, read_record
 from dear.evaluation.resolve import MethodSetup
-from dear.evaluation.runs import run_all
 from tests.helpers.data import noise_dataset
+from tests.helpers.runs import run_all
 
 
 @pytest.mark.parametrize(

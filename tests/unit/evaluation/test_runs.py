@@ -19,7 +19,7 @@ from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.protocols.few_shot import FewShot
 from dear.evaluation.records import SCHEMA
 from dear.evaluation.resolve import MethodSetup, run_name
-from dear.evaluation.runs import make_run, run_all, run_one
+from dear.evaluation.runs import make_run, run_one
 from dear.evaluation.session import Session
 from dear.evaluation.trial import Trial
 from dear.methods.base import Method
@@ -30,6 +30,7 @@ from dear.writing import UNFINISHED
 from tests.helpers.data import CLASSES, Noise, noise_dataset
 from tests.helpers.methods import role_table
 from tests.helpers.records import numbers
+from tests.helpers.runs import resolve_run, run_all
 
 TRAINING = {"epochs": 2, "batch": 3, "lr": 1e-2}
 ZERO, DEAR = MethodSetup("zero-shot"), MethodSetup("dear", {"first": 8})
@@ -92,7 +93,9 @@ def test_the_same_seed_gives_the_same_numbers(small_clip: Clip) -> None:
     assert numbers(one) == numbers(again) != numbers(two)
     # Alone, without the cache that zero-shot and other runs have filled:
     session, options = Session(), {"roles": role_table(small_clip), "train": TRAINING}
-    one_run = session.resolve(small_clip, BaseToNovel(), [noise_dataset()], DEAR, seed=2, shots=2, **options)
+    one_run = resolve_run(
+        session, small_clip, BaseToNovel(), [noise_dataset()], DEAR, seed=2, shots=2, **options
+    )
     alone = run_one(session, one_run)
     assert numbers(alone) == numbers(two)
 
@@ -126,7 +129,7 @@ def test_all_of_a_training_is_timed(
         monkeypatch.setattr(kind, "before_training", lambda _method, images: prepare(images))
     for setup in (DEAR, MethodSetup("gda")):
         session = Session()
-        resolve = partial(session.resolve, roles=role_table(small_clip), train=TRAINING)
+        resolve = partial(resolve_run, session, roles=role_table(small_clip), train=TRAINING)
         resolved = resolve(small_clip, FewShot(), [noise_dataset()], setup, seed=1, shots=2)
         trial = Trial(session, resolved)
         trial.train(range(4))
@@ -243,7 +246,7 @@ def test_a_record_says_which_precision_auto_was(small_clip: Clip, monkeypatch: p
 
 def key_of(clip: Clip, settings: dict[str, Any], train: dict[str, Any]) -> str:
     options, setup = {"seed": 1, "shots": 2, "train": train}, MethodSetup("coop", settings)
-    return Session().resolve(clip, FewShot(), [noise_dataset()], setup, **options).key
+    return resolve_run(Session(), clip, FewShot(), [noise_dataset()], setup, **options).key
 
 
 def test_a_key_is_of_all_settings(small_clip: Clip) -> None:

@@ -21,6 +21,7 @@ from dear.training.settings import TrainSettings
 from tests.conftest import MakeClip
 from tests.helpers.data import few, noise_dataset
 from tests.helpers.methods import build, pixels, seeded
+from tests.helpers.runs import resolve_run
 
 FAST = TrainSettings(lr=0.02, epochs=3, batch=4, warmup_epochs=0)
 
@@ -96,7 +97,9 @@ def test_a_trained_method_is_seen_in_its_export_and_in_attention(small_clip: Cli
 def test_a_run_as_published_but_for_its_length(small_clip: Clip, tmp_path: Path) -> None:
     """With 2 shots of 4 classes and 5 steps a shot: 10 steps of 8 images, each an epoch; then 3 epochs."""
     session = Session()
-    resolve = partial(session.resolve, small_clip, FewShot(), [noise_dataset()], MethodSetup("clip-lora"))
+    resolve = partial(
+        resolve_run, session, small_clip, FewShot(), [noise_dataset()], MethodSetup("clip-lora")
+    )
     run = resolve(seed=1, shots=2, train={"steps_per_shot": 5})
     assert (run.training.batch, run.training.lr, run.training.crop) == (32, 2e-4, 0.08)
     record = run_one(session, run, out=tmp_path)

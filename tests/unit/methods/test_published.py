@@ -34,6 +34,7 @@ from dear.methods.declaration import MethodSettings, read_published_rows
 from dear.methods.registry import METHODS, build_method, register
 from dear.training.settings import TrainSettings
 from tests.helpers.data import noise_dataset
+from tests.helpers.runs import resolve_run
 
 NOISE = noise_dataset()
 
@@ -335,7 +336,7 @@ def test_in_transfer_each_target_takes_the_templates_of_its_row(
     names = [item.name for item in fields(setup.declared.settings) if item.name.endswith("template")]
     for source in datasets:
         targets = [target for target in datasets if target is not source]
-        run = session.resolve(small_clip, protocol, [source, *targets], setup, seed=1)
+        run = resolve_run(session, small_clip, protocol, [source, *targets], setup, seed=1)
         for data in run.datasets:
             found = {name: getattr(run.settings_for(data), name) for name in names}
             assert found == dict.fromkeys(names, "") | templates.get(data.name, {})
