@@ -114,7 +114,8 @@ def gains(results: Results, reference: str | None) -> DataFrame:
     hms = results.runs.groupby(["title", "label"], sort=False)[HALVES].agg(fmean)
     table = with_hm(hms).hm.unstack().reindex(index=results.titles, columns=results.methods)
     gained = table.sub(table[reference], axis=0).drop(columns=reference)
-    return gained.dropna(how="all", axis=1).dropna(how="all")
+    # Bars of rounding errors alone would have a scale of 1e-17.
+    return gained.dropna(how="all", axis=1).dropna(how="all").round(6)
 
 
 def results_grid(results: Results) -> Grid:
