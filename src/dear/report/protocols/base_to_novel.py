@@ -12,17 +12,17 @@ from pandas import DataFrame
 
 from dear.evaluation.records import part_of
 from dear.report import published
-from dear.report.ablations import ablation_grids
 from dear.report.grid import INTERVAL, Cell, Grid, GridRow, marked, spread_over
 from dear.report.intervals import FEWEST, LEVEL, half_width, t_half_width
 from dear.report.plots import gain_bars
 from dear.report.protocols import Figure, Summary
-from dear.report.protocols.half_scores import (
+from dear.report.protocols.halves import (
     HALVES,
     MEASURES,
     SPREAD,
     TITLES,
     Cells,
+    ablation_grids,
     cells_of,
     chance_of,
     scores_of,
