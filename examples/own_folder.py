@@ -29,7 +29,7 @@ def world_folder(place: Path, images: int = 8) -> Path:
 def main(data: Path, work: Path, model: str | None = None) -> None:
     # 30% of each class is held out for testing, unless the folder has `train/` and `test/`.
     short = {"epochs": 3}
-    bundle = dear.fit(data, work / "bundle", shots=4, train=short, calibrate=True, model=model)
+    bundle = dear.fit(data, work / "bundle", shots=4, train=short, model=model)
     scores = bundle.scores
     print(f"accuracy on test images: {scores.accuracy:.3f}", end=" ")
     print(f"(zero-shot {scores.zero_shot:.3f}, chance {scores.chance:.3f})")

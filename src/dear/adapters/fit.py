@@ -63,7 +63,6 @@ def fit(
     train: Mapping[str, Any] | None = None,
     select: Select = "last",
     dataset: DataSettings | None = None,
-    calibrate: bool | None = None,
     unlabeled: Any = None,
     add_classes: Sequence[str] = (),
     review: bool = True,
@@ -93,8 +92,6 @@ def fit(
             ``{"tokens": 4}`` and ``{"epochs": 5}``; the others are the method's published ones.
         select: The epoch that is tested: the last, or the best on validation images.
         dataset: How the data is read.
-        calibrate: Fit the temperature on validation images or, without any, on the unused training images; if
-            None, where there are at least 20 of them, else on training images that are left out.
         unlabeled: Images without labels, as `Predictor.predict` takes them, to learn from too if labeled
             images that are left out gain by it; `dear+` can.
         add_classes: Names of further classes, of which there are no images.
@@ -143,7 +140,7 @@ def fit(
         with held_notes():
             source = read_data(data, dataset, shots, names_by_key).require_single_labels()
             source = add_named(source, add_classes)
-            images = prepare_data(source, setup, shots, seed, calibrate, select)
+            images = prepare_data(source, setup, shots, seed, select)
             if unlabeled is not None:
                 require_taken(setup.method)
                 images = replace(
@@ -174,7 +171,7 @@ def fit(
         reviewed = None
         try:
             left_out = LeftOut(session, run, images.unlabeled)
-            bundle, scores = calibrate_fit(bundle, trial, images, left_out, calibrate)
+            bundle, scores = calibrate_fit(bundle, trial, images, left_out)
             if refuse:
                 features, labels = left_out.frozen_features(), left_out.labels
                 known = fit_outlier_model(features, labels, len(bundle.classes), left_out.folds())
@@ -205,20 +202,22 @@ def fit(
 
 
 def calibrate_fit(
-    bundle: Bundle, trial: Trial, images: FitImages, left_out: LeftOut, calibrate: bool | None
+    bundle: Bundle, trial: Trial, images: FitImages, left_out: LeftOut
 ) -> tuple[Bundle, LeftOutScores | None]:
     """The bundle with its temperature, or why it has none, and the scores of training images that were left
     out of its very method and settings, if it has them.
     """
-    is_asked = images.calibration is None and calibrate is not False
+    is_calibrated = images.calibration is not None
     if images.calibration is not None:
         bundle = calibrate_bundle(bundle, trial, images.calibration)
     try:
         scores = left_out.scores(trial)
     except DearError as error:
-        reason = str(error).removesuffix(".") if is_asked else ""
+        reason = "" if is_calibrated else str(error).removesuffix(".")
         return replace(bundle, training=replace(bundle.training, uncalibrated=reason)), None
-    return measure_left_out(calibrate_by_left_out(bundle, scores) if is_asked else bundle, scores), scores
+    return measure_left_out(
+        bundle if is_calibrated else calibrate_by_left_out(bundle, scores), scores
+    ), scores
 
 
 def train_adapter(session: Session, run: ResolvedRun, out: Path | None, report: Progress) -> Trial:

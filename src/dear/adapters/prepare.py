@@ -85,7 +85,6 @@ def prepare_data(
     setup: MethodSetup,
     shots: int | None,
     seed: int,
-    calibrate: bool | None,
     select: Select,
 ) -> FitImages:
     """Pick the images to train and calibrate on, and leave them out of the test."""
@@ -99,7 +98,7 @@ def prepare_data(
         hint = ": --dataset.balance repeats the images of the smaller ones" if repeats else ""
         warn(f"{dataset.name}: {warning}{hint}")
     trained_on = range(len(dataset.train)) if declared.unlabeled else picked
-    calibration = calibration_images(dataset, trained_on, calibrate)
+    calibration = calibration_images(dataset, trained_on)
     trained = Subset(dataset.train, torch.tensor([*trained_on], dtype=torch.int64))
     fitted_on = filter(None, (trained, calibration, dataset.val if select == "val" else None))
     hashes = b"".join(sorted({digest for part in fitted_on for digest in image_hashes(part)}))
@@ -114,27 +113,17 @@ def prepare_data(
     return FitImages(dataset, of_each, calibration, hashes, facts)
 
 
-def calibration_images(dataset: Dataset, picked: Collection[int], calibrate: bool | None) -> Images | None:
+def calibration_images(dataset: Dataset, picked: Collection[int]) -> Images | None:
     """Images to calibrate on: validation images, else the unused training images that are no copies of those
-    used, nor in a group with them; None if that is not asked
-    for, or without being asked if there are fewer than `FEWEST_TO_CALIBRATE`.
+    used, nor in a group with them; None if there are fewer than `FEWEST_TO_CALIBRATE`.
     """
-    if calibrate is False:
-        return None
     held_out = dataset.val
     if held_out is None or not len(held_out):
         names = group_names(dataset.train)
         used = {names[item] for item in picked}
         unused = [item for item, name in enumerate(names) if name not in used]
         held_out = Subset(dataset.train, torch.tensor(unused)) if unused else None
-    if calibrate is None:
-        return None if held_out is None or len(held_out) < FEWEST_TO_CALIBRATE else held_out
-    if held_out is None:
-        raise DataError(
-            f"{dataset.name} has no validation images, and all training images are used for training: "
-            "there is nothing to calibrate on. Add a val/ folder, or limit the training images with --shots."
-        )
-    return held_out
+    return None if held_out is None or len(held_out) < FEWEST_TO_CALIBRATE else held_out
 
 
 def resolve_roles(

@@ -238,7 +238,7 @@ def review_data(
         report = progress if progress is not None else stack.enter_context(Steps())
         with held_notes():
             source = read_data(data, settings, shots)
-            images = prepare_data(source, setup, shots, seed, False, "last")
+            images = prepare_data(source, setup, shots, seed, "last")
             session = Session(device)
             session.cache.progress = report
             name = backbone_or_default(model, pretrained, world=images.dataset.world)

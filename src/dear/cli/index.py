@@ -1,4 +1,4 @@
-"""`dear index`: build, search and export an index of images."""
+"""`dear index`: build and search an index of images."""
 
 import os
 from pathlib import Path
@@ -23,29 +23,26 @@ def command_build(
     backbone: Flat[Backbone] = Backbone(),
     roles: Path | None = None,
     out: Path = Path("index"),
-    batch: int = 64,
-    workers: int = 0,
 ) -> Built:
-    """Index the images of a folder: `dear index build BUNDLE FOLDER`.
+    """Index the images of a folder, for `dear index query`.
 
-    The features are those of the bundle: its class feature and its attribute features. With --features heads
-    there is no bundle: the features are a CLIP's class feature and, for each core attribute of a role table,
-    the sum of what the attribute's heads add to the image embedding. Only then --model and --roles count; of
-    a bundle --pretrained is where the backbone's weights are, if they have moved.
+    `dear index build BUNDLE FOLDER` takes the class feature and the attribute features of a bundle. With
+    `dear index build FOLDER --features heads` there is no bundle, and no training is needed: the features are
+    a CLIP's class feature and, for each core attribute of a role table, the sum of what the attribute's heads
+    add to the image embedding. --model and --roles are for this case. With a bundle, --pretrained says where
+    the backbone's weights are, if they have moved.
 
-    Run it again to update the index: files are compared by size and time, and only new contents are encoded.
-    An interrupted build resumes where it stopped. Unreadable files are reported and skipped, and the exit
-    code is 1.
+    To update an index, give the command again. Files are compared by size and time, and only new contents are
+    encoded. An interrupted build continues where it stopped. A file that cannot be read is reported and
+    skipped, and the exit code is 1.
 
     Args:
-        sources: Bundle (a folder, or OWNER/NAME on the hub) and folder of images, searched recursively; with
-            --features heads the folder of images alone.
-        features: Whose features: a bundle's, or those of a CLIP's core heads, which need no training.
-        roles: Role table, with --features heads: a file, discovered, ground-truth, published or textspan.
-            By default the package's table for these weights.
+        sources: The bundle (a folder, or OWNER/NAME on the hub) and the folder of images, which is searched
+            recursively. With --features heads, the folder of images alone.
+        features: Whose features to take: those of the bundle, or of the core heads of a CLIP.
+        roles: Role table for --features heads: a file, or discovered, ground-truth, published or textspan. By
+            default the package's table of these weights.
         out: Folder of the index.
-        batch: Images that go through the model at once.
-        workers: Threads that decode images; 0 means one per processor, at most 8.
     """
     from dear.adapters.bundle_config import check_bundle
     from dear.backbone.names import is_local
@@ -85,8 +82,7 @@ def command_build(
             Path(folder),
             out,
             model=_absolute(bundles[0]) if bundles else "",
-            threads=DataSettings(workers=workers).threads,
-            batch=batch,
+            threads=DataSettings().threads,
             progress=progress,
         )
 
@@ -121,7 +117,6 @@ def command_query(
     words: list[str] | None = None,
     count: int = 10,
     itself: bool = False,
-    sheet: Path | None = None,
     bundle: str | None = None,
     options: Flat[BundleOptions] = BundleOptions(),
 ) -> dict[str, Any]:
@@ -130,20 +125,17 @@ def command_query(
     Args:
         index: Folder made by `dear index build`.
         query: An image file; with --text, a text.
-        text: The query is a text; it goes through the bundle's prompt templates, if there is a bundle.
+        text: Take the query as a text. If the index has a bundle, the text goes through its templates.
         by: Features to compare by: class, and the attributes of the index, such as color,texture.
-        weights: Weight of each feature. By default 1. A negative weight prefers dissimilar images.
-        words: Features of an image query to compare with words instead, such as color=red.
+        weights: Weight of each of these features. By default 1. A negative weight prefers dissimilar images.
+        words: Features that are compared with words, not with the image of the query, such as color=red.
         count: How many images to find.
         itself: Include the query itself in the results if the index has it.
-        sheet: PNG file for the pictures of the result, below the query.
-        bundle: Folder of the bundle, if it has moved since the index was built. Not for an index of heads'
-            features, which names its backbone.
+        bundle: Where the bundle is, if it has moved since the index was built.
     """
     if not text and not os.path.exists(query):
         raise DataError(f"there is no image {query}: check the path, or give --text to search by a text.")
     from dear.retrieval.index import open_index, pair_weights
-    from dear.retrieval.sheet import contact_sheet, save_sheet
 
     mixed = pair_weights(by, weights)
     opened = open_index(index)
@@ -159,9 +151,7 @@ def command_query(
         hits = opened.query_text(encoder, query, mixed, count=count)
     else:
         hits = opened.query_image(encoder, Path(query), mixed, count=count, itself=itself, words=worded)
-    if sheet is not None:
-        save_sheet(contact_sheet(None if text else Path(query), [hits], opened.folder), sheet)
-    return {"query": query, "folder": opened.folder, "weights": mixed, "hits": hits, "sheet": sheet}
+    return {"query": query, "folder": opened.folder, "weights": mixed, "hits": hits}
 
 
 def render_query(result: dict[str, Any], console: PrintableConsole) -> None:
@@ -174,28 +164,6 @@ def render_query(result: dict[str, Any], console: PrintableConsole) -> None:
         rows.append((rank, f"{hit.score:.3f}", *(f"{hit.by[name]:.3f}" for name in names), file))
     headings = ["", "score", *(f"by {name}" for name in names), "file"]
     console.print(table(f"in {result['folder']}", headings, rows))
-    if result["sheet"] is not None:
-        console.say(f"contact sheet: {result['sheet']}")
-
-
-def command_export(index: Path, file: Path) -> dict[str, Any]:
-    """Write an index as a Parquet file, which DuckDB, LanceDB, Qdrant and other databases read.
-
-    It has a row for each readable file: path, class (the name of its folder), size, mtime, sha256, and a
-    vector_NAME of float32 for each feature. Parquet requires the extra `datasets`.
-
-    Args:
-        index: Folder made by `dear index build`.
-        file: The Parquet file.
-    """
-    from dear.retrieval.index import open_index
-
-    return {"file": file, "files": open_index(index).export_parquet(file)}
-
-
-def render_export(result: dict[str, Any], console: PrintableConsole) -> None:
-    """Show what was written."""
-    console.say(f"{plural(result['files'], 'image')} in {result['file']}")
 
 
 def _index_encoder(metadata: dict[str, Any], bundle: str | None, options: BundleOptions) -> "Encoder":

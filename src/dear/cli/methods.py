@@ -4,32 +4,26 @@ import ast
 from collections.abc import Mapping
 from dataclasses import fields
 from importlib.util import find_spec
-from inspect import cleandoc
 from pathlib import Path
 from textwrap import fill
-from typing import Any, Literal, get_args, get_origin, get_type_hints
-
-from docstring_parser import DocstringStyle, parse
+from typing import Any
 
 from dear.cli.output import PrintableConsole
-from dear.cli.parsing import list_other_defaults
 from dear.evaluation.protocols import PROTOCOLS
-from dear.methods.declaration import ANY, Declaration
-from dear.methods.registry import FIT_METHOD, METHODS, known_method
+from dear.methods.declaration import Declaration
+from dear.methods.registry import FIT_METHOD, METHODS
 
 WIDTH = 80
-HINT = f"""dear methods --methods NAME says what its settings mean.
+HINT = f"""dear fit --method NAME --help says what its settings mean.
 Start with {FIT_METHOD}, or let dear fit choose; docs/choose.md says more."""
 
 
-def command(*, methods: list[str] | None = None) -> dict[str, Any]:
-    """List the methods: what each learns, its paper, what it needs, which protocols run it, its settings.
+def command() -> list[dict[str, Any]]:
+    """List the methods: what each learns, its paper, what it needs, which protocols run it, and its settings.
 
-    Args:
-        methods: Only these, with the meaning of their settings.
+    `dear fit --method NAME --help` says what the settings of one mean.
     """
-    names = dict.fromkeys(map(known_method, methods or METHODS))
-    return {"methods": [describe(METHODS[name]) for name in names], "details": methods is not None}
+    return [describe(method) for method in METHODS.values()]
 
 
 def describe(method: Declaration) -> dict[str, Any]:
@@ -53,7 +47,7 @@ def describe(method: Declaration) -> dict[str, Any]:
         "about": about,
         "extra": [extra for extra, needed in extras.items() if needed],
         "protocols": [name for name, protocol in PROTOCOLS.items() if method.name in protocol().methods()],
-        "settings": _settings(method),
+        "settings": [f"--{method.folder}.{item.name}".replace("_", "-") for item in fields(method.settings)],
     }
 
 
@@ -73,43 +67,12 @@ def _read_docstring(home: str) -> tuple[str, str, str]:
     return title, paper.removesuffix(")"), about
 
 
-def _settings(method: Declaration) -> list[dict[str, Any]]:
-    """Each setting: its option, default and allowed values, and which runs have another default."""
-    kind = method.settings
-    hints, described = get_type_hints(kind), descriptions(kind)
-    settings = []
-    for name, default in ((item.name, item.default) for item in fields(kind)):
-        hint = hints[name]
-        allowed = kind.bounds.get(name, ANY)[0]
-        if get_origin(hint) is Literal:
-            allowed = f"one of {', '.join(map(str, get_args(hint)))}"
-        settings.append(
-            {
-                "option": f"--{method.folder}.{name}".replace("_", "-"),
-                "type": str(getattr(hint, "__name__", hint)).replace("typing.", ""),
-                "default": default,
-                "other_defaults": list_other_defaults(kind, name),
-                "allowed": allowed,
-                "about": described.get(name, ""),
-            }
-        )
-    return settings
-
-
-def descriptions(kind: type) -> dict[str, str]:
-    """The description of each field, from the docstrings of a class and its bases."""
-    docs = [part.__doc__ or "" for part in reversed(kind.__mro__)]
-    parameters = [entry for doc in docs for entry in parse(cleandoc(doc), DocstringStyle.GOOGLE).params]
-    return {entry.arg_name: " ".join((entry.description or "").split()) for entry in parameters}
-
-
-def render(result: dict[str, Any], console: PrintableConsole) -> None:
+def render(result: list[dict[str, Any]], console: PrintableConsole) -> None:
     """Show each method in a few lines of at most 80 columns."""
-    parts = [_in_words(method, result["details"]) for method in result["methods"]]
-    console.say(*"\n\n".join(parts if result["details"] else [*parts, HINT]).splitlines())
+    console.say(*"\n\n".join([*map(_in_words, result), HINT]).splitlines())
 
 
-def _in_words(method: Mapping[str, Any], details: bool) -> str:
+def _in_words(method: Mapping[str, Any]) -> str:
     arxiv, about, settings = method["arxiv"], method["about"], method["settings"]
     number = f"arXiv {arxiv}" if "." in arxiv else f"not on arXiv, 20{arxiv[:2]}"
     paper = ", ".join(filter(None, [method["paper"], arxiv and number]))
@@ -117,24 +80,11 @@ def _in_words(method: Mapping[str, Any], details: bool) -> str:
     lines = [_wrap(f"{method['name']}: {method['title']}" + (f" ({paper})" if paper else ""), 0)]
     lines += [_wrap(f"{about[:1].upper()}{about[1:]}")] if about else []
     lines += [_wrap(part) for part in [*method["extra"], f"Protocols: {runs or 'none'}."]]
-    if settings and not details:
-        options = [setting["option"].partition(".") for setting in settings]
-        lines.append(_wrap(f"Settings {options[0][0]}.*: {', '.join(name for *_, name in options)}."))
-    for setting in settings if details else ():
-        notes = [f"default {_plain(setting['default'])}"]
-        notes += [f"{_plain(value)} {scope}" for value, scope in setting["other_defaults"]]
-        notes += [setting["allowed"]] if setting["allowed"] else []
-        lines += [_wrap(f"{setting['option']} ({'; '.join(notes)})"), _wrap(setting["about"], 8)]
+    if settings:
+        names = ", ".join(option.partition(".")[2] for option in settings)
+        lines.append(_wrap(f"Settings {settings[0].partition('.')[0]}.*: {names}."))
     return "\n".join(lines)
 
 
-def _plain(value: Any) -> str:
-    """A value as a person would type it."""
-    if isinstance(value, bool) or value is None:
-        return {True: "true", False: "false", None: "null"}[value]
-    return f'"{value}"' if isinstance(value, str) and (not value or " " in value) else str(value)
-
-
 def _wrap(text: str, indent: int = 4) -> str:
-    after = " " * max(indent, 4)
-    return fill(text, WIDTH, initial_indent=" " * indent, subsequent_indent=after, break_on_hyphens=False)
+    return fill(text, WIDTH, initial_indent=" " * indent, subsequent_indent=" " * 4, break_on_hyphens=False)

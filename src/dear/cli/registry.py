@@ -57,7 +57,6 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "export": ("export:command", "Export a classifier to ONNX."),
         "serve": ("serve:command", "Serve a classifier: a web page and an HTTP API."),
         "index build": ("index:command_build", "Index a folder of images by class and attributes."),
-        "index export": ("index:command_export", "Write an index as a Parquet file."),
         "index query": ("index:command_query", "Search an index by image or by text."),
     },
     "research: run methods and report on them": {
@@ -134,7 +133,9 @@ def build_app() -> App:
             if parent and parent not in app:
                 names = [name.split()[1] for name in commands if name.startswith(f"{parent} ")]
                 text = ", ".join(names) if len(names) > 1 else f"{last}: {summary}"
-                app.command(App(name=parent, help=text, group=group, sort_key=place))
+                app.command(
+                    App(name=parent, help=text, group=group, sort_key=place, default_parameter=OPTIONS)
+                )
             (app[parent] if parent else app).command(
                 f"dear.cli.{path}", name=last, help=summary, group=None if parent else group, sort_key=place
             )

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from dear.cli.options import BundleOptions
+from dear.cli.options import BundleName, BundleOptions
 from dear.cli.output import PrintableConsole, progress_console
 from dear.cli.parsing import Flat
 from dear.errors import DataError, SettingsError, installation
@@ -16,10 +16,9 @@ TOKEN, DEFAULTS = "DEAR_TOKEN", Limits()
 
 
 def command(
-    bundle: str,
+    bundle: BundleName,
     *,
     index: Path | None = None,
-    examples: Path | None = None,
     data: Path | None = None,
     host: str = "127.0.0.1",
     port: int = 7860,
@@ -29,20 +28,19 @@ def command(
     options: Flat[BundleOptions] = BundleOptions(),
     limits: Limits = DEFAULTS,
 ) -> dict[str, Any]:
-    """Serve a bundle until Ctrl-C: a page for people, and /api for programs (docs/serve.md).
+    """Serve a classifier until Ctrl-C: a page for people, and /api for programs (docs/serve.md).
 
     Args:
-        bundle: Folder of the bundle, or its name on the hub.
-        index: Index of images for neighbors, built with this bundle or, of heads' features, on its backbone.
-        examples: Folder of images to try on the page; everyone who may use the page sees them.
-        data: Folder of the images that it was fitted on: what the page or a program says that an image shows
-            is kept there, in corrections.csv. Needs a token.
-        host: Address to listen on. Any but this machine's own needs a token.
-        port: Port to listen on; 0 picks a free one.
-        token: Token that clients must send. By default the environment variable DEAR_TOKEN, which other users
-            of this machine cannot see.
-        page: Serve the page. Without it only the API.
-        origin: Public address if a proxy is in front of the server, such as https://clip.example, or
+        index: Index of images, in which the page finds neighbors. It was built with this bundle, or with
+            --features heads on its backbone.
+        data: Folder of the images that the bundle was fitted on. Corrections from the page or the API are
+            written there, into corrections.csv. Needs a token.
+        host: Address to listen on. Any address but this machine's own needs a token.
+        port: Port to listen on. 0 picks a free one.
+        token: Token that clients must send. By default that of the environment variable DEAR_TOKEN, which
+            other users of this machine cannot see.
+        page: Serve the page. Without it there is only the API.
+        origin: Public address, if a proxy is in front of the server: https://clip.example, or
             https://example.org/clip if the proxy removes that path.
         limits: Limits of requests.
     """
@@ -57,7 +55,7 @@ def command(
     except ImportError as error:
         raise SettingsError(f"serving needs {error.name}: {installation('app')}.") from error
     from dear.data.sources.corrections import corrections_file
-    from dear.serving.service import Service, list_example_files, load_examples
+    from dear.serving.service import Service
 
     token = token or os.environ.get(TOKEN) or None
     if data is not None and corrections_file(data) is None:
@@ -71,9 +69,7 @@ def command(
     with socket:
         name = expanded(bundle).resolve().name if expanded(bundle).exists() else bundle
         predictor = options.load(bundle)
-        shown = load_examples(examples) if page and examples else {}
-        files = list_example_files(examples, shown) if examples and shown else {}
-        service = Service(predictor, limits, open_index(index) if index else None, name, shown, data, files)
+        service = Service(predictor, limits, open_index(index) if index else None, name, data)
         app = create_app(service, token=token, hosts=hosts, origin=public and public.origin, page=page)
         name = f"[{host}]" if ":" in host else host
         url, hint = f"http://{name}:{socket.getsockname()[1]}/", "?token=..." if token else ""

@@ -95,7 +95,7 @@ def check_dataset(
             fault(last)
             listing = Listing(names[0], Path(names[0]), (), (), {}, "none", templates=())
         missing = [path for path in listing.paths if file_size(listing.folder / path) is None]
-        broken, thumbnails = check_images(listing, settings.threads, progress) if decode else (None, {})
+        broken, thumbnails = check_images(listing, settings, progress) if decode else (None, {})
         groups = dict[str, str]()
         with as_fault():
             groups = group_images(listing, settings, thumbnails)

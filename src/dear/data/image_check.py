@@ -9,6 +9,7 @@ from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
+import numpy as np
 import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
@@ -40,41 +41,34 @@ Thumbnail = Float[Tensor, "pixel"]
 
 
 def check_images(
-    listing: Listing,
-    threads: int,
-    progress: Progress = silent,
-    *,
-    cache: Path | None = None,
+    listing: Listing, settings: DataSettings, progress: Progress = silent
 ) -> tuple[dict[str, str], dict[str, Thumbnail]]:
     """The images that are missing, empty or cannot be decoded: path and reason, in the listing's order; and
-    the thumbnails of the others, remembered in the folder ``cache`` if there is one. A reason names the path,
-    not the folder, whose name may be long: all images may be broken.
+    the thumbnails of the others, remembered in the cache folder. A reason names the path, not the folder,
+    whose name may be long: all images may be broken.
     """
+    paths, reasons, thumbnails = listing.paths, dict[str, str](), dict[str, Thumbnail]()
+    cache, threads = settings.cache_folder(), settings.threads
 
-    def read(path: str) -> str | Thumbnail:
+    def reason(path: str) -> str:
         file = listing.folder / path
         if not os.path.isfile(file):  # unlike Path.is_file, also false for a name that no file can have
             return f"the image {path} does not exist"
         try:
-            return thumbnail(decode(file, coarse=True)).float()
+            decode(file, coarse=True)
         except DataError as error:
             return str(error).replace(str(file), path)
+        return f"the image {path} could not be read at first: try again"
 
-    paths, reasons, thumbnails = listing.paths, dict[str, str](), dict[str, Thumbnail]()
     for start in range(0, len(paths), CHUNK):
-        remaining = chunk = paths[start : start + CHUNK]
-        if cache is not None:
-            contents = read_once([listing.folder / path for path in chunk], _pixels_of, threads, cache, TABLE)
-            for path, content in zip(chunk, contents, strict=True):
-                if content:
-                    thumbnails[path] = torch.frombuffer(bytearray(content), dtype=torch.float32)
-            remaining = [path for path in chunk if path not in thumbnails]
-        for path, outcome in zip(remaining, in_parallel(read, remaining, threads), strict=True):
-            if isinstance(outcome, str):
-                reasons[path] = outcome
-            else:
-                thumbnails[path] = outcome
-        progress("reading images", min(start + CHUNK, len(paths)), len(paths))
+        chunk = paths[start : start + CHUNK]
+        contents = read_once([listing.folder / path for path in chunk], _pixels_of, threads, cache, TABLE)
+        for path, content in zip(chunk, contents, strict=True):
+            if content:
+                thumbnails[path] = torch.frombuffer(bytearray(content), dtype=torch.float32)
+        broken = [path for path in chunk if path not in thumbnails]
+        reasons |= zip(broken, in_parallel(reason, broken, threads), strict=True)
+        progress("reading images", start + len(chunk), len(paths))
     return reasons, thumbnails
 
 
@@ -111,14 +105,6 @@ def group_images(
                 if paths
                 else f"{listing.name} has no images to group."
             )
-    leaders = {path: path for path in paths}
-
-    def leader(path: str) -> str:
-        while leaders[path] != path:
-            leaders[path] = leaders[leaders[path]]
-            path = leaders[path]
-        return path
-
     first = dict[str, str]()
     pairs = [(path, first.setdefault(group, path)) for path, group in of_path.items() if group]
     if settings.group != NO_GROUP and len(thumbnails) <= MOST_COMPARED:
@@ -127,11 +113,21 @@ def group_images(
         for rows in torch.arange(len(known)).split(AT_ONCE):
             alike = (pixels[rows] @ pixels.T >= SAME).nonzero()
             pairs += [(known[int(rows[row])], known[other]) for row, other in alike.tolist()]
-    for path, other in pairs:
-        leaders[leader(path)] = leader(other)
-    of_path = {path: leader(path) for path in paths}
-    sizes = Counter(of_path.values())
-    return {path: group for path, group in of_path.items() if sizes[group] > 1}
+    if not pairs:
+        return {}
+    from scipy.sparse import coo_array  # takes as long to load as some data sets
+    from scipy.sparse.csgraph import connected_components
+
+    numbers = {path: number for number, path in enumerate(paths)}
+    edges = np.array([(numbers[path], numbers[other]) for path, other in pairs], dtype=int).reshape(-1, 2).T
+    graph = coo_array((np.ones(edges.shape[1]), edges), shape=(len(paths), len(paths)))
+    _, components = connected_components(graph, directed=False)
+    sizes, leaders = Counter(components.tolist()), dict[int, str]()
+    return {
+        path: leaders.setdefault(number, path)
+        for path, number in zip(paths, components.tolist(), strict=True)
+        if sizes[number] > 1
+    }
 
 
 def name_groups(groups: Mapping[str, str], contents: Mapping[str, bytes]) -> dict[str, str]:

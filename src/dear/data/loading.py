@@ -175,7 +175,7 @@ def photographs(listing: Listing, settings: DataSettings, read: ReadImage | None
     is_skipping, thumbnails = settings.broken == "skip" and read is None, dict[str, Thumbnail]()
     contents, needs_split = dict[str, bytes](), is_drawn(listing, settings)
     if read is None and (is_skipping or needs_split):
-        broken, thumbnails = check_images(listing, settings.threads, cache=settings.cache_folder())
+        broken, thumbnails = check_images(listing, settings)
         listing = _without_broken(listing, broken) if is_skipping else listing
     elif read is not None and needs_split:
         every = HeldImages([(path, 0) for path in listing.paths], read, settings.short_side, settings.threads)
@@ -328,7 +328,7 @@ def _read_zip(path: Path, settings: DataSettings) -> Listing:
 
 def _find_tables(folder: Path, settings: DataSettings) -> tuple[dict[str, Path], list[str]]:
     """The tables that say what the classes of a folder are, by their splits, "" for one of all images; and
-    what is left out: other tables of images, and folders of splits without one.
+    what is left out: other tables, and folders of splits without one.
 
     It is the table that lists images of the folder, whatever folders are beside it, unless the layout says
     that these are meant. Of several each is called like a split, or lies in the folder of one. Raises
@@ -337,10 +337,9 @@ def _find_tables(folder: Path, settings: DataSettings) -> tuple[dict[str, Path],
     files, folders = _table_files(folder), subfolders(folder)
     if not folders and len(files) == 1:
         return {"": files[0]}, []
-    may_be_classes = len(folders) > 1 or any(subfolders(folder / name) for name in folders)
-    lists = table.lists_files if may_be_classes else table.lists_images
-    tables = [file for file in files if lists(file, settings)]
-    left_out = [file.name for file in files if table.lists_images(file, settings)]
+    tables = [file for file in files if table.lists_files(file, settings)]
+    are_folders_meant = bool(folders) and settings.layout != "auto"
+    left_out = [file.name for file in files if are_folders_meant or file not in tables]
     if not tables and settings.layout == "auto":
         tables_by_split, unlabeled = dict[str, Path](), list[str]()
         for split, part in names_of_splits(folders, folder).items():
@@ -352,9 +351,8 @@ def _find_tables(folder: Path, settings: DataSettings) -> tuple[dict[str, Path],
             else:
                 unlabeled.append(f"{part}/")
         return tables_by_split, left_out + unlabeled * bool(tables_by_split)
-    if not tables or (folders and settings.layout != "auto"):
+    if not tables or are_folders_meant:
         return {}, left_out
-    left_out = [name for name in left_out if name not in {file.name for file in tables}]
     if len(tables) == 1:
         return {"": tables[0]}, left_out
     stems = names_of_splits([file.stem for file in tables], folder)

@@ -11,7 +11,6 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from pandas import DataFrame
-from PIL import Image
 
 from dear.evaluation.metrics import Bin, expected_error
 from dear.report.drawing import (
@@ -25,7 +24,6 @@ from dear.report.drawing import (
 )
 from dear.report.grid import Cell, Grid
 from dear.report.records import AVERAGE, Record, data_set_title, grouped
-from dear.roles.table import HeadRole
 
 ACROSS = 2  # panels beside each other, so that they fit on a phone
 GAIN, LOSS = PALETTE[0], PALETTE[4]
@@ -220,30 +218,3 @@ def reliability_diagram(bins: Sequence[Bin]) -> Drawing:
     error = f"calibration error {100 * expected_error(bins):.1f}%"
     text = f"Accuracy by confidence, {error}. {'; '.join(points)}."
     return Drawing("reliability", text, (5.2, 4.4), paint)
-
-
-def attention_figure(
-    name: str,
-    title: str,
-    picture: Image.Image,
-    overlays: Sequence[tuple[HeadRole, Mapping[str, Image.Image]]],
-) -> Drawing:
-    """One row a core head: the picture, and the picture with the attention of each token over it."""
-    columns = ["the picture", *dict.fromkeys(column for _, of_head in overlays for column in of_head)]
-
-    def paint(figure: Figure) -> None:
-        grid = figure.subplots(len(overlays), len(columns), squeeze=False)
-        for row, (head, of_head) in zip(grid, overlays, strict=True):
-            images = {columns[0]: picture, **of_head}
-            for axes, column in zip(row, columns, strict=True):
-                axes.set(xticks=[], yticks=[])
-                axes.spines[:].set_visible(False)
-                if column in images:
-                    axes.imshow(np.asarray(images[column]), interpolation="nearest")
-            row[0].set_ylabel(f"{head.attribute}\nlayer {head.layer}, head {head.head}", fontsize=9)
-        for axes, column in zip(grid[0], columns, strict=True):
-            axes.set_title(column, fontsize=9)
-
-    words = "; ".join(f"{head.attribute}: layer {head.layer}, head {head.head}" for head, _ in overlays)
-    text = f"Attention of core heads on {title} ({words}), by {', '.join(columns[1:])}."
-    return Drawing(name, text, (1.3 * len(columns) + 0.4, 1.25 * len(overlays) + 0.3), paint)

@@ -183,7 +183,7 @@ def test_other_methods_are_trained_anew_on_what_is_known(
 ) -> None:
     """A calibrated fit with its review; DeAR trains its span, and only the review reads what is kept."""
     few = DataSettings(allow_fewer=True)
-    options: dict[str, Any] = {"method": method, "shots": 5, "calibrate": True, "dataset": few}
+    options: dict[str, Any] = {"method": method, "shots": 5, "dataset": few}
     options |= {"train": {"epochs": 2}} if method == "dear" else {}
     fit_counted(photos, "first", monkeypatch, **options)
     change(photos)

@@ -142,21 +142,18 @@ def test_classes_by_name_alone_are_in_the_bundle() -> None:
 
 def test_calibration_takes_validation_images_or_those_that_were_not_picked(roles: Path) -> None:
     data, options = noise_dataset(), {"roles": roles, **SHORT}
-    bundle, rest = fit(data, shots=2, calibrate=True, **options), fit(data, shots=2, **options)
+    rest = fit(data, shots=2, **options)
     assert (rest.temperature, rest.training.calibration_images) == (1, 0)  # 4 images are too few
-    assert bundle.temperature != 1
-    assert bundle.training.calibration_images == 4
+    spared = fit(replace(data, train=Noise([0, 1, 2, 3] * 8, 1)), shots=2, **options)
+    assert spared.temperature != 1
+    assert spared.training.calibration_images == 24
+    val = Noise([0, 1, 2, 3] * 5, 7)
+    bundle = fit(replace(data, val=val), shots=2, **options)
     assert same_tensors(bundle, rest)
-    many = replace(data, val=Noise([0, 1, 2, 3] * 5, 7))
-    assert fit(many, **options).training.calibration_images == 20
-    assert fit(many, calibrate=False, **options).temperature == 1
-    val = Noise([3, 0, 1], 7)
-    bundle = fit(replace(data, val=val), calibrate=True, **options)
+    assert bundle.training.calibration_images == 20
     predictor = Predictor(bundle)
     want = best_temperature(predictor.logits(pixels_of(predictor, val)), val.labels)
     assert bundle.temperature == pytest.approx(want, rel=1e-3)
-    with pytest.raises(DataError, match="nothing to calibrate on"):
-        fit(data, calibrate=True, **options)
 
 
 @pytest.mark.parametrize("options", [{"method": "zero-shot"}, SHORT], ids=["zero-shot", "dear"])

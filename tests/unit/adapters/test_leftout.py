@@ -62,7 +62,7 @@ def test_what_a_bundle_says_of_left_out_images_is_of_its_own_settings(
     logits = torch.zeros(44, 4, dtype=torch.float64)
     for fold in range(FOLDS):
         others = Subset(picked, (fold_of != fold).nonzero().flatten())
-        refitted = Predictor(fit(replace(data, train=others), calibrate=False, **options))
+        refitted = Predictor(fit(replace(data, train=others), **options))
         left_out = (fold_of == fold).nonzero().flatten()
         logits[left_out] = refitted.logits([*picked.load(left_out)]).double()
 
@@ -93,16 +93,13 @@ def test_where_all_are_right_one_more_is_taken_to_be_of_its_second_class() -> No
     assert best_temperature(logits, best[:, 0]) == pytest.approx(float(np.exp(found.x)), rel=1e-3)
 
 
-@pytest.mark.parametrize("calibrate", [None, False])
-def test_what_is_trained_in_steps_says_that_it_is_not_calibrated(
-    calibrate: bool | None, only_clip: Clip
-) -> None:
-    del only_clip
+@pytest.mark.usefixtures("only_clip")
+def test_what_is_trained_in_steps_says_that_it_is_not_calibrated() -> None:
     data = replace(noise_dataset(), train=Noise([0, 1, 2, 3] * 6, 1))
     options: dict[str, Any] = {"method": "tip-adapter", "settings": {"tuned": True, "views": 1}}
-    bundle = fit(data, calibrate=calibrate, refuse=0, verbose=False, **options)
+    bundle = fit(data, refuse=0, verbose=False, **options)
     assert (bundle.temperature, bundle.training.left_out) == (1, None)
-    assert ("not calibrated: tip-adapter is trained in steps" in bundle.verdict) == (calibrate is None)
+    assert "not calibrated: tip-adapter is trained in steps" in bundle.verdict
     assert "24 training labels look wrong to dear+" in bundle.verdict.replace("looks", "look")
 
 

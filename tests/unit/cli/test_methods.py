@@ -22,39 +22,27 @@ def shown(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
 
 
 def test_every_method_with_all_its_settings(capsys: pytest.CaptureFixture[str]) -> None:
-    found = json.loads(shown(["methods", "--json"], capsys))["methods"]
+    found = json.loads(shown(["methods", "--json"], capsys))
     assert [one["name"] for one in found] == [*METHODS]
     for one in found:
         kind = METHODS[one["name"]].settings
-        names = [setting["option"].partition(".")[2].replace("-", "_") for setting in one["settings"]]
+        names = [option.partition(".")[2].replace("-", "_") for option in one["settings"]]
         assert names == [field.name for field in fields(kind)]
-        assert all(setting["about"] for setting in one["settings"]), one["name"]
         assert all(one[what] for what in ("title", "about", "arxiv"))
     by_name = {one["name"]: one for one in found}
     assert by_name["mmrl++"]["paper"] == "Guo and Gu, IJCV 2026"
-    assert by_name["mmrl++"]["settings"][0] == {
-        "option": "--mmrlpp.first",
-        "type": "int",
-        "default": 6,
-        "other_defaults": [],
-        "allowed": "from 1 to 12",
-        "about": "First layer that representation tokens enter, of 12.",
-    }
+    assert by_name["mmrl++"]["settings"][0] == "--mmrlpp.first"
     assert by_name["tip-adapter"]["protocols"] == ["few-shot"]
     assert "retrieval" in by_name["dear"]["protocols"]
     assert by_name["dear"]["extra"] == ["Needs a role table of the backbone."]
 
 
 def test_help_names_the_defaults_of_each_protocol(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "tokens is 16 in few-shot and fit" in shown(["fit", "--method", "coop", "--help"], capsys)
-    listed = " ".join(shown(["methods", "--methods", "maple"], capsys).split())
-    assert "--maple.depth (default 9; 3 in cross-dataset and domain-generalization;" in listed
+    assert "tokens: 16 in few-shot and fit." in shown(["fit", "--method", "coop", "--help"], capsys)
 
 
 def test_it_fits_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    for words in (["methods"], ["methods", "--methods", "dear,promptkd,tac"]):
-        assert max(map(len, shown(words, capsys).splitlines())) <= 80
-    assert main(["methods", "--methods", "nosuch"]) == 2
+    assert max(map(len, shown(["methods"], capsys).splitlines())) <= 80
 
 
 def test_the_list_ends_with_what_to_choose(capsys: pytest.CaptureFixture[str]) -> None:
@@ -62,7 +50,6 @@ def test_the_list_ends_with_what_to_choose(capsys: pytest.CaptureFixture[str]) -
     assert recommendation.startswith(f"Start with {FIT_METHOD},")
     [page] = re.findall(r"docs/\w+\.md", recommendation)
     assert f"`{FIT_METHOD}`" in (ROOT / page).read_text(encoding="utf-8")
-    assert recommendation not in shown(["methods", "--methods", "dear"], capsys)
 
 
 def test_all_methods_each_with_its_settings() -> None:

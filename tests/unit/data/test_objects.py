@@ -127,7 +127,7 @@ def test_tables_of_the_library_datasets(tmp_path: Path, settings: DataSettings) 
     both = [level(data, part) for data in (few, rest) for part in ("train", "test")]
     assert sorted(chain(*both)) == [(n, ("sea horse", "ant")[n % 2]) for n in range(40)]
     assert few.identity != rest.identity
-    settings = DataSettings(cache=settings.cache, label="sort")
+    settings = DataSettings(cache=settings.cache, columns="label=sort")
     with pytest.raises(DataError, match="name one of image, label with"):
         load_dataset(parts, settings)
 

@@ -1,10 +1,11 @@
 """Recipes: what they say is what is run, and what they say wrongly is told with its name."""
 
+from inspect import cleandoc
 from pathlib import Path
 
 import pytest
+from docstring_parser import DocstringStyle, parse
 
-from dear.cli.methods import descriptions
 from dear.cli.run import command_ablation
 from dear.errors import DataError, SettingsError
 from dear.evaluation.ablations import ablation_setups, ablations
@@ -313,10 +314,10 @@ def test_where_a_recipe_finds_files(tmp_path: Path) -> None:
 def test_methods_declare_which_of_their_settings_name_files() -> None:
     declared = {(name, path) for name, method in METHODS.items() for path in method.settings.paths}
     described = {
-        (name, setting)
+        (name, entry.arg_name)
         for name, method in METHODS.items()
-        for setting, about in descriptions(method.settings).items()
-        if about.startswith("A file ")
+        for entry in parse(cleandoc(method.settings.__doc__ or ""), DocstringStyle.GOOGLE).params
+        if (entry.description or "").startswith("A file ")
     }
     assert declared == described == {("tac", "descriptions")}
 

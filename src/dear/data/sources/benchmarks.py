@@ -13,7 +13,7 @@ from typing import Any
 from uuid import uuid4
 
 from dear.data.settings import DataSettings
-from dear.data.sources.class_names import match_names, packaged_names, read_names
+from dear.data.sources.class_names import packaged_names
 from dear.data.sources.folder import class_images, ignored_note
 from dear.data.sources.listing import PARTS, Listing, Row
 from dear.data.sources.splits import PREFIX, read_coop, split_file
@@ -21,7 +21,6 @@ from dear.errors import DataError, OutputError, first_line, of_the_disk
 from dear.reading.files import ReadingError, is_passed_over, read_lines
 from dear.writing import temporary_folder
 
-CLASSNAMES = "classnames.txt"
 READERS: Mapping[str, Mapping[str, str]] = {
     "wnid-folders": {"train": "train", "test": "val"},  # ImageNet's val is used for testing, as is usual
     "wnid-test-folders": {"test": ""},
@@ -230,17 +229,10 @@ def _read_without_list(benchmark: Benchmark, home: Path) -> Listing:
 
 def _read_class_folders(benchmark: Benchmark, home: Path, parts: Mapping[str, str]) -> Listing:
     """Folders of classes, called by WordNet ids or labels, in the folder of each split below that of the
-    images, with the names of CoOp's classnames.txt if there is one.
+    images.
     """
-    images, names, file = home / benchmark.images, published_names(benchmark), home / CLASSNAMES
-    wnids = folder_names(benchmark)
+    images, names, wnids = home / benchmark.images, published_names(benchmark), folder_names(benchmark)
     keys = wnids or tuple(map(str, range(len(names))))
-    if file.is_file():
-        listed = read_names(file)
-        if wnids is None and isinstance(listed, dict):  # in label order
-            listed = [*listed.values()]
-        by_key = match_names(keys, listed, CLASSNAMES, () if wnids is None else (keys,))
-        names = tuple(by_key[key] for key in keys)
     splits, ignored = dict[str, tuple[Row, ...]](train=()), list[str]()
     for split, part in parts.items():
         if missing := [key for key in keys if not (images / part / key).is_dir()]:

@@ -85,7 +85,7 @@ def list_tables(
     if not tables or not all(map(len, tables.values())):
         raise DataError(f"the Hugging Face data set {name} is empty.")
     features = next(iter(tables.values())).features
-    image, label = _columns(name, features, settings.label)
+    image, label = _columns(name, features, settings.named_columns.get("label"))
     names = _names(features[label])  # each split may have them in an order of its own
     kinds = {part: table.features.get(label) for part, table in tables.items()}
     alike = {part: kind == features[label] or (_names(kind) and names) for part, kind in kinds.items()}
@@ -154,7 +154,8 @@ def _columns(name: str, features: Mapping[str, Any], label: str | None) -> tuple
     if len(labels) != 1 or labels[0] not in features:
         which = f"the columns {list_names(labels)}" if len(labels) > 1 else "no such column"
         raise DataError(
-            f"{name} has {which} for the classes: name one of {list_names([*features])} with --dataset.label."
+            f"{name} has {which} for the classes: name one of {list_names([*features])} with "
+            "--dataset.columns label=COLUMN."
         )
     dtype = str(getattr(features[labels[0]], "dtype", type(features[labels[0]]).__name__))
     if not LABEL_TYPE.fullmatch(dtype):

@@ -51,7 +51,7 @@ def read_object(data: Any, settings: DataSettings) -> tuple[Listing, ReadImage |
     if isinstance(data, Mapping) or hasattr(data, "columns"):
         names = [str(name) for name in (data if isinstance(data, Mapping) else data.columns)]
         named = settings.named_columns
-        labels = _column(data, [*filter(None, [named.get("label"), settings.label]), *LABELS], names)
+        labels = _column(data, [*filter(None, [named.get("label")]), *LABELS], names)
         part = named.get("split", "split")
         splits = data[part] if part in names else None
         paths = _column(data, [*filter(None, [named.get("path")]), *PATHS], names)

@@ -194,6 +194,10 @@ def _read_entries(table: Path, settings: DataSettings) -> tuple[list[Entry], lis
     if not entries:
         raise DataError(f"{table} lists no images. It needs lines with {COLUMNS}.")
     notes = [f"its column {boxes[0]} is of boxes, and is not read: {PURPOSE}"] if boxes else []
+    labels = {entry.label for entry in entries.values()}
+    if isinstance(row, dict) and labels <= row.keys():
+        columns = list_names(sort_names(labels), FEW)
+        notes.append(f"its columns of 0 and 1 are its classes, by the one that has a 1: {columns}")
     return [*entries.values()], notes
 
 
@@ -266,37 +270,20 @@ def column(names: Sequence[str], columns: Collection[str]) -> str:
     return next((name for name in names if name in columns), names[0])
 
 
-def lists_images(table: Path, settings: DataSettings = DataSettings()) -> bool:
-    """True for a table whose first line names the two columns, or one for each class (`_is_one_hot`): others
-    lie in the zips of competitions too.
-    """
-    with suppress(DearError):
-        text = read_text(table)
-        if table.suffix.lower() == ".jsonl":
-            first = parse_json(text.lstrip().partition("\n")[0], table)
-            return isinstance(first, dict) and _has_columns([*first, *settings.named_columns])
-        rows = _read_csv(table, text, settings)
-        header, path = [*(rows.fieldnames or ())], column(PATHS, rows.fieldnames or ())
-        some = [*islice(rows, SAMPLE)] if path in header else []
-        return _has_columns(header) or _is_one_hot(some, _columns_of_flags(some, path))
-    return False
-
-
 def lists_files(table: Path, settings: DataSettings = DataSettings()) -> bool:
-    """True for a table that `lists_images` of which one is there, of the first rows, and that `dear` did not
-    write: predictions and suggestions beside the folders that they are of say nothing of these.
+    """True for a table of images, one of which is there, that `dear` did not write. Predictions
+    beside the folders that they are of say nothing of these, and the zips of competitions have other tables.
     """
-    if not lists_images(table, settings):
-        return False
     find = find_files(table.parent)
     with suppress(DearError):
         for _, row in islice(read_rows(table, settings), SAMPLE):
             row = parse_json(row, table, file_names=True) if isinstance(row, str) else row
             if not isinstance(row, dict) or not WRITTEN_HERE.isdisjoint(row):
                 return False
-            path = row.get(settings.named_columns.get("path", "")) or row.get(column(PATHS, row))
+            row |= {kind: row[name] for kind, name in settings.named_columns.items() if name in row}
+            path = row.get(column(PATHS, row))
             if isinstance(path, str) and path and os.path.isfile(table.parent / find(path)):
-                return True
+                return column(LABELS, row) in row
     return False
 
 
@@ -367,7 +354,3 @@ def _read_csv(table: Path, text: str, settings: DataSettings) -> "csv.DictReader
     except csv.Error as error:  # a quotation mark that stays open
         raise DataError(f"{table}, line 1: {error}. {QUOTES}") from error
     return rows
-
-
-def _has_columns(header: Collection[str]) -> bool:
-    return column(PATHS, header) in header and column(LABELS, header) in header

@@ -74,7 +74,7 @@ def test_plain_labels_that_are_withheld(tmp_path: Path, settings: DataSettings, 
     parts = {"train": [3, 5, 3, 5], "validation": [5, 3], "test": [withheld, withheld]}
     tables = {part: numbers(values) for part, values in parts.items()}
     datasets.DatasetDict(tables).save_to_disk(tmp_path / "mine")
-    by_level = replace(settings, label="level")
+    by_level = replace(settings, columns="label=level")
     data = load(tmp_path / "mine", by_level)
     assert (data.classnames, data.test.labels.tolist()) == (("3", "5"), [1, 0])
     numbers([1, -1, 1, -1]).save_to_disk(tmp_path / "signs")
@@ -152,7 +152,7 @@ def test_a_damaged_data_set(tmp_path: Path, settings: DataSettings) -> None:
 
 def test_a_row_without_a_class_is_neither_dropped_nor_a_class(tmp_path: Path, settings: DataSettings) -> None:
     made([0, 1], kind=["a", None]).save_to_disk(tmp_path / "texts")
-    by_kind = DataSettings(cache=settings.cache, label="kind")
+    by_kind = DataSettings(cache=settings.cache, columns="label=kind")
     refused(tmp_path / "texts", by_kind, r"texts, all, row 2 has no label in the column kind")
 
 

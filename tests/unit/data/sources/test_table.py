@@ -103,6 +103,8 @@ def test_a_column_for_each_class(header: str, tmp_path: Path, settings: DataSett
             assert int(path.split(".")[1]) % 2 == label
     lone = load(tmp_path / "d" / "valid", settings)
     assert sorted(lone.classnames) == ["Ant", "bee"]
+    told = check_dataset(str(tmp_path / "d" / "valid" / "_classes.csv"), settings).notes
+    assert any(note.endswith("its classes, by the one that has a 1: Ant, bee") for note in told)
 
 
 @pytest.fixture
