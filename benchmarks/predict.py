@@ -3,6 +3,7 @@
     python benchmarks/predict.py --batch 32
     python benchmarks/predict.py --device cuda --batch 250 --bf16
     python benchmarks/predict.py --files 256
+    python benchmarks/predict.py --names --classes 1000
 
 Without files, the features and scores of a batch are timed (ViT-B/16, random weights, random images on the
 device) in turn in one process: open_clip's own image tower; this package's, whose last layer runs for the
@@ -14,6 +15,9 @@ With files, JPEGs of 640 x 480 pixels of smooth noise are written first and clas
 README shows it (PIL, its transform, `encode_image`, a softmax), plain and with a torch DataLoader of two
 workers; and by `Predictor.predict` with a zero-shot bundle, in float32 and in the precision that it takes by
 default.
+
+With --names, the names of the classes are encoded at once, as a `Predictor` does when it is made: the time,
+and the memory that it adds to that of the model.
 """
 
 import argparse
@@ -50,10 +54,31 @@ def main() -> None:
     parser.add_argument(
         "--files", type=int, default=0, help="number of image files; 0: a batch on the device"
     )
+    parser.add_argument("--names", action="store_true", help="encode class names, and no images")
     options = measure.parse(parser)
     model, clip = measure.build_network(options)
     names = [f"class {number}" for number in range(options.classes)]
-    (time_files if options.files else time_batch)(options, model, clip, names)
+    if options.names:
+        time_names(options, clip, measure.class_names(options.classes))
+    else:
+        (time_files if options.files else time_batch)(options, model, clip, names)
+
+
+def time_names(options: argparse.Namespace, clip: Clip, names: list[str]) -> None:
+    """Time and peak memory of encoding all names of classes."""
+
+    def encode() -> None:
+        Predictor(bundle_of(clip, names), options.device, clip=clip, precision="32-true")
+
+    memory = measure.step_memory(encode, options.device)  # which warms it up
+    timing = measure.time_in_turn({"names": encode}, options.repeats, options.device)["names"]
+    row = {
+        "kind": "dear, 32-true",
+        "names": len(names),
+        "seconds": timing.seconds,
+        "CPU s": timing.cpu_seconds,
+    }
+    measure.show(options, [{**row, **memory, "all seconds": timing.all_seconds}], SETTINGS)
 
 
 def time_batch(options: argparse.Namespace, model: Any, clip: Clip, names: list[str]) -> None:

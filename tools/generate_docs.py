@@ -29,10 +29,12 @@ MEASURED, RESULTS = Path("docs/measured/base_to_novel.csv"), Path("docs/images/r
 READING = re.compile(r"^\| ([^|]+) \| (.+ ± .+) \| (.+ ± .+) \| (.+ ± .+) \|$", re.M)
 HEADER = """# The command line
 
-Generated from the commands by `make docs`; `make check` fails when it is out of date. Do not edit.
+This page is written by `make docs` from the help of the commands. Do not edit it.
 
-A list is typed with commas, `--seeds 1,2,3`. What two commands have in common stands where it is first.
-The settings of methods are those of [`dear fit`](#dear-fit); `dear fit --method NAME --help` explains them.
+- A list is typed with commas, as in `--seeds 1,2,3`.
+- Options that several commands share are explained at the first of them; the others link there.
+- The settings of methods, which all commands that train take, are explained at [`dear fit`](#dear-fit).
+  `dear fit --method NAME --help` shows those of one method.
 
 """
 SETTINGS = "--[KEYWORD] MAPPING[STR, ANY]"

@@ -2,6 +2,7 @@
 
 import os
 import re
+from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from dear.backbone import openclip
@@ -39,6 +40,21 @@ _TOY = (
 )
 TOY = f"{_TOY} For photographs, fit without --model."
 CARD = f"**Not for photographs.** The backbone is {_TOY}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BackboneOptions:
+    """A backbone as options and recipes name it.
+
+    Attributes:
+        model: The backbone: an open_clip architecture, lite or tiny. By default ViT-B-16 with
+            laion2b_s34b_b88k, which is downloaded from the hub once (about 600 MB), or tiny if all data is of
+            the Attribute World.
+        pretrained: Weights of the backbone: an open_clip tag, a local file, or random:SEED.
+    """
+
+    model: str | None = None
+    pretrained: str | None = None
 
 
 def backbone_or_default(model: str | None, pretrained: str | None, *, world: bool) -> BackboneName:

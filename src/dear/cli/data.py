@@ -18,7 +18,8 @@ def command_list(*, root: Path | None = None) -> dict[str, Any]:
     """List the data sets that are known by name. Any folder, CSV, JSONL or zip of images works too.
 
     Args:
-        root: Folder of the benchmarks, in CoOp's layout. By default the environment variable DEAR_DATA.
+        root: Folder of the benchmarks, in CoOp's layout. By default that of the environment variable
+            DEAR_DATA.
     """
     from dear.data.sources.benchmarks import benchmarks
     from dear.world.names import task_names
@@ -56,12 +57,12 @@ def render_list(result: dict[str, Any], console: PrintableConsole) -> None:
 
 
 def command_get(name: str, *, root: Path | None = None) -> Any:
-    """Download a benchmark into CoOp's layout with torchvision where possible; otherwise say what to do by
-    hand.
+    """Download a benchmark with torchvision, into CoOp's layout, or say what to do by hand.
 
     Args:
-        name: A benchmark's name.
-        root: Folder of the benchmarks, in CoOp's layout. By default the environment variable DEAR_DATA.
+        name: The name of a benchmark.
+        root: Folder of the benchmarks, in CoOp's layout. By default that of the environment variable
+            DEAR_DATA.
     """
     from dear.data.sources.benchmarks import benchmarks, fetch, find_benchmark
 
@@ -97,14 +98,14 @@ def command_check(
     decode: bool = True,
     dataset: DataSettings = DataSettings(),
 ) -> Any:
-    """Report counts, missing, broken and repeated files, class names, and whether the split is standard.
+    """Check a data set: counts, missing, broken and repeated files, class names, and the split.
 
-    All faults are listed, and the exit code is 1 if there is one. Warnings (a
-    single class, uneven classes, images of the same content) do not change it.
+    All faults are listed, and the exit code is 1 if there is one. It stays 0 for warnings, such as a single
+    class, uneven classes, or images of the same content.
 
     Args:
-        name: A benchmark's name, a folder of images, a CSV or JSONL file, or a zip.
-        more: Further ones, added to the first as `dear fit` does.
+        name: A folder of images, a CSV or JSONL file, a zip, or the name of a benchmark.
+        more: Further data that is added to the first, as by `dear fit`.
         decode: Read and compare all images. Without it only the existence of files is checked.
         dataset: How the data set is read.
     """

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from dear.adapters.facts import BundleScores
 from dear.adapters.wording import list_metrics, verdict
-from dear.cli.options import BundleOptions
+from dear.cli.options import BundleName, BundleOptions, DataName
 from dear.cli.output import PrintableConsole, progress_console, table
 from dear.cli.parsing import Flat
 from dear.data.settings import DataSettings
@@ -17,8 +17,8 @@ SHOWN = 10  # images that are printed
 
 
 def command(
-    bundle: str,
-    data: str,
+    bundle: BundleName,
+    data: DataName,
     *,
     out: Path | None = None,
     others: Path | None = None,
@@ -27,18 +27,18 @@ def command(
     options: Flat[BundleOptions] = BundleOptions(),
     dataset: DataSettings = DataSettings(),
 ) -> dict[str, Any]:
-    """Measure a bundle on a data set: accuracy beside zero-shot and chance, log-loss, calibration error,
-    accuracy per class. Without a split all images are for testing; those that the bundle was fitted on are
-    left out.
+    """Measure a classifier on a data set.
+
+    The measures are accuracy beside zero-shot and chance, log-loss, calibration error, and the accuracy of
+    each class. If the data has no split, all images are tested, except those that the bundle was fitted on.
 
     Args:
-        bundle: Folder of the bundle, or OWNER/NAME on the hub.
-        data: A folder of images, a CSV or JSONL file, a zip, a benchmark or a task by name.
-        out: Folder of a page: confusion matrix, scores by class, the most confident mistakes, reliability
-            diagram. Each figure is also an SVG and a PDF. By default no page is written.
-        others: Folder of images of no class of the bundle, to measure how many of them look like one.
-        split: Images to score.
-        classes: Candidate classes: the bundle's, or the data set's (by name).
+        out: Folder to write a page to: confusion matrix, scores of each class, the most confident mistakes,
+            and a reliability diagram. Each figure is also an SVG and a PDF file. By default no page is
+            written.
+        others: Folder of images of none of the classes, to measure how many of them are taken for one.
+        split: Which images to score.
+        classes: Whose classes an image can get: those of the bundle, or those of the data set (by name).
         dataset: How the data set is read.
     """
     from dear.adapters.bundle_config import check_bundle
@@ -82,24 +82,24 @@ def render(result: dict[str, Any], console: PrintableConsole) -> None:
 
 
 def command_compare(
-    first: str,
+    first: BundleName,
     second: str,
-    data: str,
+    data: DataName,
     *,
     out: Path | None = None,
     options: Flat[BundleOptions] = BundleOptions(),
     dataset: DataSettings = DataSettings(),
 ) -> dict[str, Any]:
-    """Compare two classifiers on the same images: both accuracies, their difference with its paired interval
-    and McNemar's exact test, and the images on which they differ. Without a split all images are for testing;
-    those that either was fitted on are left out, and so are classes that only one of them has.
+    """Compare two classifiers on the same images.
+
+    The comparison has both accuracies, their difference with its paired interval and McNemar's exact test,
+    and the images on which the two differ. If the data has no split, all images are tested, except those that
+    one of the two was fitted on, and those of classes that only one of them has.
 
     Args:
-        first: Folder of a bundle, or OWNER/NAME on the hub.
-        second: The same; what is said of it is against the first.
-        data: A folder of images, a CSV or JSONL file, a zip, a benchmark or a task by name.
-        out: Folder of a page with the pictures on which they differ, and of its tables. By default no page is
-            written.
+        second: The bundle that the first is compared with, named in the same way.
+        out: Folder to write a page to, with the images on which they differ, and its tables. By default no
+            page is written.
         dataset: How the data set is read.
     """
     from dear.adapters.bundle_config import check_bundle

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from dear.adapters.results import Exported
+from dear.cli.options import BundleName
 from dear.cli.output import PrintableConsole, progress_console
 from dear.text import plural
 
@@ -10,7 +11,7 @@ CHECKED = 200  # images on which an export is compared with torch
 
 
 def command(
-    bundle: str,
+    bundle: BundleName,
     *,
     out: Path,
     with_classes: bool = False,
@@ -18,19 +19,19 @@ def command(
     images: list[str] | None = None,
     pretrained: str | None = None,
 ) -> Exported:
-    """Write the adapted image tower, or the whole classifier, as one ONNX file, checked against torch.
+    """Write the adapted image tower, or the whole classifier, as one ONNX file.
 
-    The batch size is dynamic. The input is pixels in [0, 1] at the backbone's size; normalization is
-    included. A file whose output differs from torch's by more than 0.001 is not written. It needs the extra
-    `export`.
+    The input is pixels in [0, 1] at the backbone's size, in batches of any size; the file normalizes them.
+    Before it is written, its output is compared with torch's, and must not differ by more than 0.001. This
+    needs the extra `export`.
 
     Args:
-        bundle: Folder of the bundle, or OWNER/NAME on the hub.
-        out: Output file.
-        with_classes: Include the classes: logits and probabilities instead of features.
-        classes: Include these classes, by name, instead of the bundle's.
-        images: Images or folders of images to check it on, besides random ones; the first 200 of them.
-        pretrained: Location of the backbone's weights, if they have moved.
+        out: File to write.
+        with_classes: Include the classes. The outputs are then logits and probabilities, not features.
+        classes: Include these classes, by name, in place of the bundle's.
+        images: Images, or folders of them, to compare the outputs on, besides random ones. The first 200 are
+            used.
+        pretrained: Where the backbone's weights are, if they have moved since the fit.
     """
     from dear.adapters.bundle_config import check_bundle
     from dear.data.sources.folder import image_files

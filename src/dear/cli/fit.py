@@ -6,7 +6,7 @@ from shlex import quote
 from typing import Any
 
 from dear.adapters.facts import FEWEST_TO_CALIBRATE
-from dear.cli.options import FitOptions
+from dear.cli.options import DataName, FitOptions
 from dear.cli.output import PrintableConsole
 from dear.cli.parsing import Flat, UsageError, command_line
 from dear.cli.run import collect_settings
@@ -19,7 +19,7 @@ from dear.text import plural
 
 
 def command(
-    data: str,
+    data: DataName,
     more: list[str] = [],  # noqa: B006 (never changed)
     *,
     out: Path | None = None,
@@ -35,29 +35,30 @@ def command(
     select: Select = "last",
     **settings: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Fit a classifier to your images: adapt a backbone to all their classes, and write a folder, the bundle.
+    """Fit a classifier to your images, and write it into a folder, the bundle.
 
-    The bundle holds the trained parameters, not the backbone. `dear predict` and `dear eval` use it. An
-    interrupted fit continues when the same command is given again.
+    A backbone (a CLIP) is adapted to all classes of the images. The bundle holds what was trained, but not
+    the backbone; `dear predict`, `dear eval` and other commands use it. If a fit is interrupted, give the
+    same command again, and it continues.
 
     Args:
-        data: A folder of images, a CSV or JSONL file, a zip, a benchmark or a task by name.
-        more: Further ones, added to the first, as a table of corrections: an image has the class that the
-            last of them gives it.
-        out: Folder of the bundle. With --continue by default that one, whose bundle is replaced.
-        method: Method: `dear methods` lists them. auto tries some on the training images and takes the best.
-        unlabeled: Folder of images without labels to learn from too, if labeled images that are left out
-            gain by it. dear+ can.
-        add_classes: Further classes by name alone, without images.
-        review: Look for labels that look wrong and for images that are there twice: review.html and
-            review.csv in the folder.
-        refuse: Share of images of the classes that may be refused as none of these. 0 refuses nothing.
-        continue_: Folder of an earlier bundle: images that it was made of are not encoded again, and its
-            backbone and its names of folders or labels are the defaults. The bundle makes the predictions of
-            a fit with these and without it.
-        overwrite: Replace the bundle in the folder.
+        more: Further data that is added to the first, such as a table of corrections. An image that is in
+            several has the class that the last of them gives it.
+        out: Folder to write the bundle to. With --continue, the default is the folder of the earlier bundle,
+            which is then replaced.
+        method: The method; `dear methods` lists them. auto tries some on the training images, and takes the
+            best.
+        unlabeled: Folder of images without labels, which are used if left-out labeled images gain by it. Only
+            dear+ can use them.
+        add_classes: Further classes, by name alone, without images.
+        review: Look for labels that look wrong and for images that are there twice, and write review.html and
+            review.csv into the folder.
+        refuse: Share of the images of the classes that may be refused as none of these. 0 refuses nothing.
+        continue_: Folder of an earlier bundle. Images that it was made of are not encoded again. Its backbone
+            and its class names are the defaults. The predictions are those of a fit without this option.
+        overwrite: Replace the bundle that is in the folder.
         train: Settings of training; by default as published for the method.
-        select: Keep the last epoch, or the best one on validation images.
+        select: Keep the last epoch, or the epoch that is best on validation images.
         settings: Settings of the methods, such as --dear.beta or --coop.tokens.
     """
     from dear.adapters.bundle_config import ADAPTER, check_bundle

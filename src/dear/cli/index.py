@@ -26,25 +26,26 @@ def command_build(
     batch: int = 64,
     workers: int = 0,
 ) -> Built:
-    """Index the images of a folder: `dear index build BUNDLE FOLDER`.
+    """Index the images of a folder, for `dear index query`.
 
-    The features are those of the bundle: its class feature and its attribute features. With --features heads
-    there is no bundle: the features are a CLIP's class feature and, for each core attribute of a role table,
-    the sum of what the attribute's heads add to the image embedding. Only then --model and --roles count; of
-    a bundle --pretrained is where the backbone's weights are, if they have moved.
+    `dear index build BUNDLE FOLDER` takes the class feature and the attribute features of a bundle. With
+    `dear index build FOLDER --features heads` there is no bundle, and no training is needed: the features are
+    a CLIP's class feature and, for each core attribute of a role table, the sum of what the attribute's heads
+    add to the image embedding. --model and --roles are for this case. With a bundle, --pretrained says where
+    the backbone's weights are, if they have moved.
 
-    Run it again to update the index: files are compared by size and time, and only new contents are encoded.
-    An interrupted build resumes where it stopped. Unreadable files are reported and skipped, and the exit
-    code is 1.
+    To update an index, give the command again. Files are compared by size and time, and only new contents are
+    encoded. An interrupted build continues where it stopped. A file that cannot be read is reported and
+    skipped, and the exit code is 1.
 
     Args:
-        sources: Bundle (a folder, or OWNER/NAME on the hub) and folder of images, searched recursively; with
-            --features heads the folder of images alone.
-        features: Whose features: a bundle's, or those of a CLIP's core heads, which need no training.
-        roles: Role table, with --features heads: a file, discovered, ground-truth, published or textspan.
-            By default the package's table for these weights.
+        sources: The bundle (a folder, or OWNER/NAME on the hub) and the folder of images, which is searched
+            recursively. With --features heads, the folder of images alone.
+        features: Whose features to take: those of the bundle, or of the core heads of a CLIP.
+        roles: Role table for --features heads: a file, or discovered, ground-truth, published or textspan. By
+            default the package's table of these weights.
         out: Folder of the index.
-        batch: Images that go through the model at once.
+        batch: Images that go through the model at a time.
         workers: Threads that decode images; 0 means one per processor, at most 8.
     """
     from dear.adapters.bundle_config import check_bundle
@@ -130,15 +131,14 @@ def command_query(
     Args:
         index: Folder made by `dear index build`.
         query: An image file; with --text, a text.
-        text: The query is a text; it goes through the bundle's prompt templates, if there is a bundle.
+        text: Take the query as a text. If the index has a bundle, the text goes through its templates.
         by: Features to compare by: class, and the attributes of the index, such as color,texture.
-        weights: Weight of each feature. By default 1. A negative weight prefers dissimilar images.
-        words: Features of an image query to compare with words instead, such as color=red.
+        weights: Weight of each of these features. By default 1. A negative weight prefers dissimilar images.
+        words: Features that are compared with words, not with the image of the query, such as color=red.
         count: How many images to find.
         itself: Include the query itself in the results if the index has it.
-        sheet: PNG file for the pictures of the result, below the query.
-        bundle: Folder of the bundle, if it has moved since the index was built. Not for an index of heads'
-            features, which names its backbone.
+        sheet: PNG file to write, with the query and the images that were found.
+        bundle: Where the bundle is, if it has moved since the index was built.
     """
     if not text and not os.path.exists(query):
         raise DataError(f"there is no image {query}: check the path, or give --text to search by a text.")

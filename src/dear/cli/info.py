@@ -18,11 +18,10 @@ PACKAGES = ("torch", "torchvision", "open_clip_torch", "numpy")
 
 
 def command(bundle: str | None = None) -> dict[str, Any]:
-    """Show versions, devices and threads: what to put into a bug report. Of a bundle, or of a run with its
-    weights, show how it was made.
+    """Show versions, devices and threads, for a bug report; or how a bundle or a run was made.
 
     Args:
-        bundle: Folder of the bundle, or OWNER/NAME on the hub; or the record of a run (.json).
+        bundle: Folder of a bundle, or OWNER/NAME on the hub; or the record of a run with its weights (.json).
     """
     if bundle is not None:
         from dear.adapters.bundle_config import check_bundle

@@ -7,7 +7,7 @@ from shlex import quote
 from typing import Any
 
 from dear.adapters.results import check_table, write_suggestions
-from dear.cli.options import BundleOptions, FitOptions
+from dear.cli.options import BundleName, BundleOptions, DataName, FitOptions
 from dear.cli.output import PrintableConsole
 from dear.cli.parsing import Flat
 from dear.curation.issues import REVIEW_PAGE, describe_issues
@@ -19,7 +19,7 @@ SHOWN = 10  # suggestions that are printed
 
 
 def command_review(
-    data: str,
+    data: DataName,
     more: list[str] = [],  # noqa: B006 (never changed)
     *,
     out: Path,
@@ -28,14 +28,14 @@ def command_review(
 ) -> dict[str, Any]:
     """Find labels that look wrong, and images that are there twice, without writing a classifier.
 
-    Each image is judged by a classifier that was fitted without it. `dear fit` does the same for the images
-    that it is fitted on.
+    Each image is judged by a classifier that was fitted without it. `dear fit` does the same with its
+    training images.
 
     Args:
-        data: A folder of images, a CSV or JSONL file, a zip, a benchmark or a task by name.
-        more: Further ones, added to the first.
-        out: Folder of review.html, which shows them, and review.csv, which you correct.
-        method: What judges: as of `dear fit`. One that is trained in steps has dear+ judge.
+        more: Further data that is added to the first.
+        out: Folder to write to: review.html shows the images, and in review.csv you correct the labels.
+        method: The method that judges, as for `dear fit`. If it is trained in steps, dear+ judges in its
+            place.
     """
     from dear.cli.progress import StepProgress
 
@@ -60,17 +60,17 @@ def command_apply(
     *,
     dataset: DataSettings = DataSettings(),
 ) -> dict[str, Any]:
-    """Put the labels of a reviewed table beside the data, as corrections.csv, which every command reads.
+    """Write corrected labels into corrections.csv beside the data, where every command reads them.
 
-    The table is one of `dear review`, `fit`, `predict` or `suggest`, in which somebody corrected labels,
-    wrote yes in the column checked, or filled in labels; or any with columns path and label. A label is a
-    class, keep, or none for an image of no class. A correction follows an image that is moved or renamed, by
-    its content.
+    The corrections come from a table of `dear review`, `fit`, `predict` or `suggest` in which somebody
+    corrected labels, filled them in, or wrote yes into the column checked. Any other table with the columns
+    path and label works too. A label is the name of a class, keep if the label is right, or none if the image
+    is of no class. A correction follows an image that is moved or renamed, by its content.
 
     Args:
-        reviewed: The table, a CSV file.
-        data: The folder of the images, or the table or zip beside which they are corrected.
-        dataset: How the data is read.
+        reviewed: The table with the corrections, a CSV file.
+        data: The data that is corrected: a folder of images, a table or a zip.
+        dataset: How the data set is read.
     """
     from dear.adapters.review import apply_labels
 
@@ -89,25 +89,27 @@ def render_apply(result: dict[str, Any], console: PrintableConsole) -> None:
 
 
 def command_suggest(
-    bundle: str,
+    bundle: BundleName,
     images: Path,
     *,
     count: int = 50,
     out: Path = Path("next.csv"),
     options: Flat[BundleOptions] = BundleOptions(),
 ) -> dict[str, Any]:
-    """Suggest images to label next: those that the classifier is least sure of, no two alike; then as many
-    that look like none of its classes, maybe of a new one, grouped by likeness.
+    """Suggest images to label next.
 
-    The CSV has a row for each, with an empty label beside the suggested class. Fill in labels, put them
+    There are two kinds. The first are images of which the classifier is least sure, no two of them alike. The
+    second are as many images that look like none of its classes, grouped by likeness: they may be of a new
+    class.
+
+    The CSV file has a row for each, with an empty label beside the suggested class. Fill in labels, put them
     beside the images with `dear labels apply next.csv more-photos/`, and fit to both folders. Images that the
-    classifier was fitted on are not suggested, nor are those that have a label there. What is encoded
-    stays in the cache folder, so that a second call encodes only images that are new.
+    classifier was fitted on, and those that have a label there, are not suggested. Features are kept in the
+    cache folder, so that a second call encodes only new images.
 
     Args:
-        bundle: Folder of the bundle, or OWNER/NAME on the hub.
         images: Folder of images.
-        count: How many to suggest of each kind.
+        count: How many images of each kind to suggest.
         out: CSV file to write.
     """
     check_table(out, (".csv",))

@@ -154,9 +154,9 @@ def load_app(words: Sequence[str]) -> App:
 
         Args:
             json: Print one JSON object, for programs.
-            verbose: Print notes that need no action too: how data without a split was divided, for example.
-            threads: Threads on the CPU, for each run. By default one for a small model, else all cores,
-                divided among --jobs.
+            verbose: Also print notes that need no action, such as how data without a split was divided.
+            threads: Threads on the CPU, for each run. By default one for a small model, and for others all
+                cores, divided among --jobs.
         """
         command, bound = parse(app, words)
         warnings.simplefilter("always" if verbose else "ignore", Detail)

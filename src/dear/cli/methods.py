@@ -19,7 +19,7 @@ Start with {FIT_METHOD}, or let dear fit choose; docs/choose.md says more."""
 
 
 def command() -> list[dict[str, Any]]:
-    """List the methods: what each learns, its paper, what it needs, which protocols run it, its settings.
+    """List the methods: what each learns, its paper, what it needs, which protocols run it, and its settings.
 
     `dear fit --method NAME --help` says what the settings of one mean.
     """

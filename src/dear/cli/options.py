@@ -5,9 +5,11 @@ take them as `Flat` parameters.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from dear.backbone.names import BackboneName, backbone_or_default, check_model, warn_of_toy
+from cyclopts import Group, Parameter
+
+from dear.backbone.names import BackboneName, BackboneOptions, backbone_or_default, check_model, warn_of_toy
 from dear.data.names import check_name
 from dear.data.settings import DataSettings
 
@@ -16,22 +18,24 @@ if TYPE_CHECKING:
     from dear.backbone.clip import Clip
 
 Device = Literal["auto", "cpu", "cuda"]
+DataName = Annotated[
+    str,
+    Parameter(
+        help="A folder of images, a CSV or JSONL file, a zip, or the name of a benchmark or of a task."
+    ),
+]
+BundleName = Annotated[str, Parameter(help="Folder of the bundle, or OWNER/NAME on the hub.")]
 
 
-@dataclass(frozen=True)
-class Backbone:
+@Parameter(group=Group("Backbone", sort_key=50))
+@dataclass(frozen=True, kw_only=True)
+class Backbone(BackboneOptions):
     """A CLIP.
 
     Attributes:
-        model: Backbone: an open_clip architecture, lite or tiny. If not given, ViT-B-16 with
-            laion2b_s34b_b88k, which is fetched from the hub once (about 600 MB); for a task of the Attribute
-            World, tiny.
-        pretrained: Weights: an open_clip tag, a local file, or random:SEED.
-        device: Where to compute; auto uses the GPU if there is one.
+        device: Where to compute. auto uses the GPU if there is one.
     """
 
-    model: str | None = None
-    pretrained: str | None = None
     device: Device = "auto"
 
     def check(self) -> None:
@@ -51,15 +55,18 @@ class Backbone:
         return load_clip(*name, device=self.device)
 
 
-@dataclass(frozen=True)
+@Parameter(group=Group("Backbone and training images", sort_key=50))
+@dataclass(frozen=True, kw_only=True)
 class FitOptions(Backbone):
     """What a classifier is fitted to, as arguments of `dear.fit`.
 
     Attributes:
-        roles: Role table of these weights: a file (JSON), discovered, ground-truth, published or textspan.
-            discover finds one from the training images first. By default the package's table, if it has one.
-        shots: Training images per class. By default all.
-        seed: Seed of the few-shot pick, of what is left out together, of order, views and initial parameters.
+        roles: Role table of these weights: a file (JSON), or a table of the package, which is discovered,
+            ground-truth, published or textspan. discover makes a table from the training images first. By
+            default the package's table of these weights, if it has one.
+        shots: Training images of each class. By default all.
+        seed: Seed, from which everything random is drawn: few-shot images, which images are left out
+            together, order, views and initial parameters.
         dataset: How the data set is read.
     """
 
@@ -75,13 +82,14 @@ class FitOptions(Backbone):
         self.check()
 
 
+@Parameter(group=Group("Backbone of the bundle", sort_key=50))
 @dataclass(frozen=True)
 class BundleOptions:
     """How a bundle is loaded.
 
     Attributes:
-        pretrained: Location of the backbone's weights, if they have moved.
-        device: Where to compute; auto uses the GPU if there is one.
+        pretrained: Where the backbone's weights are, if they have moved since the fit.
+        device: Where to compute. auto uses the GPU if there is one.
     """
 
     pretrained: str | None = None

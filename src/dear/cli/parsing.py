@@ -20,7 +20,7 @@ from cyclopts import CycloptsError, Group, Parameter, Token, convert
 
 from dear.data.settings import DataSettings
 from dear.errors import DearError
-from dear.evaluation.experiment import DataOverrides, TrainOverrides
+from dear.evaluation.experiment import DataOverrides, Machines, RunOptions, TrainOverrides
 from dear.evaluation.protocols import PROTOCOLS
 from dear.methods.declaration import MethodSettings, read_published_rows
 from dear.methods.registry import AUTO, METHODS, PATH, known_method, option_groups, register
@@ -89,6 +89,8 @@ OPTIONS = Parameter(
 )
 """What holds for the options of all commands."""
 
+Parameter(group=Group("Runs", sort_key=60))(RunOptions)
+Parameter(group=Group("Where the runs are made", sort_key=70))(Machines)
 Parameter(group=Group("Training", sort_key=100), show_default=False)(TrainOverrides)
 Parameter(group=Group("Reading a data set", sort_key=100))(DataSettings)
 Parameter(group=Group("Reading a data set", sort_key=100), show_default=False)(DataOverrides)
@@ -146,10 +148,9 @@ def _other_defaults(kind: type[MethodSettings]) -> str:
     commands = {name: protocol.trains_as for name, protocol in PROTOCOLS.items()}
     rows = read_published_rows(kind.packaged().folder())
     by_data = dict.fromkeys(name for row in rows for settings in row.by_data.values() for name in settings)
-    parts = [f"{name.replace('_', '-')} goes by the data set" for name in by_data]
+    parts = {name: "one for each benchmark" for name in by_data}
     for name in dict.fromkeys(name for row in rows for name in row.settings if name not in by_data):
-        for row in rows:
-            if name in row.settings:
-                value = "empty" if row.settings[name] == "" else row.settings[name]
-                parts.append(f"{name.replace('_', '-')} is {value} {row.scope(commands)}")
-    return f"As published, {'; '.join(parts)}." if parts else ""
+        of_name = [(row.settings[name], row.scope(commands)) for row in rows if name in row.settings]
+        parts[name] = "; ".join(f"{'empty' if value == '' else value} {scope}" for value, scope in of_name)
+    named = " ".join(f"{name.replace('_', '-')}: {values}." for name, values in parts.items())
+    return f"In some runs the authors use other values than the defaults. {named}" if parts else ""

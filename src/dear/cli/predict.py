@@ -17,7 +17,7 @@ from dear.adapters.results import (
     write_predictions,
 )
 from dear.adapters.wording import explain_features
-from dear.cli.options import BundleOptions
+from dear.cli.options import BundleName, BundleOptions
 from dear.cli.output import PrintableConsole
 from dear.cli.parsing import Flat
 from dear.errors import DataError, SettingsError
@@ -47,7 +47,7 @@ class Predicted:
 
 
 def command(
-    bundle: str,
+    bundle: BundleName,
     images: list[str],
     *,
     out: Path | None = None,
@@ -60,27 +60,28 @@ def command(
     refuse: float | None = None,
     remember: bool = False,
 ) -> Predicted | PredictionsFile:
-    """Classify images: the best classes with their probabilities, and what each feature adds.
+    """Classify images: the best classes, with their probabilities and evidence.
 
-    What a feature adds to a class's logit is its evidence (for DeAR alpha_k s_k): a plus speaks for the
-    class, a minus against it, and the parts sum to the logit. DeAR's attributes without a head in the role
-    table are one part, "rest". Unreadable images are reported and skipped, and the exit code is 1. For many
-    images give --out: what is interrupted goes on when the same command is given again.
+    Evidence is what a feature of the image adds to the logit of a class (for DeAR alpha_k s_k). Positive
+    evidence speaks for the class and negative evidence against it. The evidence of all features sums to the
+    logit. Of DeAR, the attributes without a head in the role table are one feature, "rest".
+
+    An image that cannot be read is reported and skipped, and the exit code is 1. For many images give --out:
+    an interrupted command then continues where it stopped, if it is given again.
 
     Args:
-        bundle: Folder of the bundle, or OWNER/NAME on the hub.
         images: Image files, folders of them, or - for a list of paths on stdin, one per line.
-        out: File to write to instead of printing: .csv with one row for each image (file, class, probability,
-            then class_2, probability_2 and so on), or .jsonl with the evidence too.
+        out: File to write to instead of printing. A .csv file has one row for each image: file, class,
+            probability, then class_2, probability_2 and so on. A .jsonl file has the evidence too.
         top: How many classes to report for each image.
-        classes: Choose among these classes, by name, instead of the bundle's own.
+        classes: Classes to choose from, by name, in place of the bundle's.
         classes_file: The same from a text file, one name per line.
-        add_classes: Additional classes.
-        batch: Images at a time.
-        refuse: Share of images of the bundle's classes that may be refused as none of these, if not as it was
-            fitted with. 0 refuses nothing.
-        remember: Keep what is encoded in the cache folder (up to 2 GiB), and take it from there: the same
-            images are not encoded again with this bundle, whatever they are called.
+        add_classes: Classes to add to the bundle's, by name.
+        batch: Images that go through the model at a time.
+        refuse: Share of the images of the bundle's classes that may be refused as none of these. By default
+            that of the fit. 0 refuses nothing.
+        remember: Keep the features of images in the cache folder (up to 2 GiB). Images of the same content
+            are then not encoded again with this bundle.
     """
     from dear.adapters.bundle_config import check_bundle, read_config
     from dear.data.images.decode import read_image

@@ -133,7 +133,9 @@ def build_app() -> App:
             if parent and parent not in app:
                 names = [name.split()[1] for name in commands if name.startswith(f"{parent} ")]
                 text = ", ".join(names) if len(names) > 1 else f"{last}: {summary}"
-                app.command(App(name=parent, help=text, group=group, sort_key=place))
+                app.command(
+                    App(name=parent, help=text, group=group, sort_key=place, default_parameter=OPTIONS)
+                )
             (app[parent] if parent else app).command(
                 f"dear.cli.{path}", name=last, help=summary, group=None if parent else group, sort_key=place
             )

@@ -26,10 +26,11 @@ def command(
         out: Folder of the report. By default "report" in the folder of the records.
         title: Title of the page. By default the name of the folder.
         weights: First digits of the hash of the weights to report, if the records come from several.
-        mistakes_of: Methods whose confusions, classes and mistakes the page shows. By default the
-            main method and zero-shot.
-        against: Method that all others are compared with, as the tables call it: paired differences over data
-            sets and seeds, and over test images, with intervals, p-values and Holm's correction.
+        mistakes_of: Methods whose confusions, classes and mistakes the page shows. By default the method that
+            the report is about, and zero-shot.
+        against: Method that all others are compared with, by its name in the tables. The comparison has
+            paired differences over data sets and seeds, and over test images, with intervals, p-values and
+            Holm's correction.
     """
     from dear.report.folder import write_folder_report
 

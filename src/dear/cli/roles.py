@@ -65,11 +65,12 @@ def command_show(
     Args:
         table: A file, or a table in the package: discovered or ground-truth (of the tiny CLIP), published
             or textspan (of ViT-B/16).
-        variant: Shuffled permutes the same roles over the heads at random; random draws each head's role
-            anew; concept assigns the roles by the dominant concepts alone, as the paper's table has them.
+        variant: The table to make from it. shuffled has the same roles, shuffled among the heads; random
+            draws the role of each head anew; concept assigns roles by dominant concepts alone, as in the
+            paper's table.
         seed: Seed of the variant.
-        out: File to write the shown table to.
-        html: File to write its page to.
+        out: File to write the table to.
+        html: File to write the page of the table to.
     """
     check_table(table)
     from dear.roles.table import named_table  # loads torch: what can be refused without it is
@@ -136,8 +137,8 @@ def _render_curve(curve: "LayerCurve", console: PrintableConsole) -> None:
 def command_compare(first: str, second: str, *, heads: bool = False) -> Any:
     """Compare two role tables: agreement, Cohen's kappa, and the confusion of concepts and roles.
 
-    Concepts are compared on the heads for which both tables name one, roles on all heads of shared layers.
-    The heads of two architectures do not correspond: tables of two are refused.
+    Concepts are compared on the heads for which both tables name one, and roles on all heads of layers that
+    both tables have. Tables of two architectures are refused, because their heads do not correspond.
 
     Args:
         first: A file, or a table in the package: discovered or ground-truth (of the tiny CLIP), published
@@ -193,17 +194,16 @@ def command_ablate(
     roles: Path | None = None,
     images: int | None = None,
 ) -> dict[str, Any]:
-    """Measure zero-shot accuracy with heads' contributions replaced by their means (mean ablation).
+    """Measure zero-shot accuracy without some heads: their contributions are replaced by their means.
 
     Args:
-        data: A folder of images, a CSV or JSONL file, a zip, a benchmark or a task by name; its test images
-            are used.
-        by: What is ablated at a time: a layer, a head, or all heads of a role.
-        layers: Layers to ablate in, counted from 1, such as 9-12. By default the last third of the tower.
-        heads: A single set of heads to ablate together instead, as LAYER.HEAD, such as 9.0,10.3.
-        roles: Role table, with --by role: a file, or discovered, ground-truth, published or
-            textspan.
-        images: How many test images to use, evenly spread. By default all.
+        data: A folder of images, a CSV or JSONL file, a zip, or the name of a benchmark or of a task. Its
+            test images are used.
+        by: What is replaced at a time: a layer, a head, or all heads of a role.
+        layers: Layers of the heads, counted from 1, such as 9-12. By default the last third of the tower.
+        heads: Replace this one set of heads together, given as LAYER.HEAD: 9.0,10.3.
+        roles: Role table for --by role: a file, or discovered, ground-truth, published or textspan.
+        images: How many test images to use, evenly spread over the data. By default all.
     """
     from dear.data.names import check_name
 

@@ -5,6 +5,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cyclopts import Group, Parameter
+
 from dear.cli.options import Backbone
 from dear.cli.parsing import Flat
 from dear.cli.roles import render, write_table
@@ -18,14 +20,15 @@ if TYPE_CHECKING:
 __all__ = ["command_assign", "command_discover", "render"]
 
 
+@Parameter(group=Group("From phrases to roles", sort_key=60))
 @dataclass(frozen=True)
 class Naming:
     """How phrases become roles.
 
     Attributes:
         settings: Settings of the step from phrases to roles.
-        out: File of the role table. By default roles.json in the current folder.
-        html: File of the table's page. By default beside the table.
+        out: File to write the role table to.
+        html: File to write the page of the table to. By default beside the table.
     """
 
     settings: RoleSettings = field(default_factory=RoleSettings)
@@ -56,25 +59,24 @@ def command_discover(
 ) -> dict[str, Any]:
     """Find the role of every attention head of a CLIP's last layers.
 
-    The image embedding is decomposed over heads. TEXTSPAN finds the phrases that span each head, clusters of
-    phrases are concepts, and the entropy of a head's concepts gives its role. The same input gives the same
-    table. Its page also shows what share of the embedding each layer's heads carry, and which images heads
-    respond to.
+    The image embedding is decomposed over heads. TEXTSPAN finds the phrases that describe each head, clusters
+    of phrases are concepts, and the entropy of a head's concepts gives its role. The same input gives the
+    same table. A page shows the table, how much of the embedding the heads of each layer carry, and which
+    images a head responds to.
 
     Args:
-        data: Images: a folder (classes are optional), a CSV or JSONL file, a zip, a benchmark or a task by
-            name. Training images are used, labels are not. By default scenes of the Attribute World, for the
-            tiny CLIP alone, which is the default backbone then.
+        data: Images, of which labels are not used: a folder (with or without folders of classes), a CSV or
+            JSONL file, a zip, or the name of a benchmark or of a task. Training images are taken. Without
+            this option, the tiny CLIP is analyzed on scenes of the Attribute World.
         images: How many images to use, evenly spread over the data set.
-        phrases: Candidate phrases: general, world, or a file with one phrase per line, or a CSV file with the
-            columns phrase and concept, whose concepts then name the clusters. By default world for the tiny
-            CLIP, else general.
+        phrases: Phrases to choose from: general, world, a text file with one phrase per line, or a CSV file
+            with the columns phrase and concept, whose concepts then name the clusters. By default world for
+            the tiny CLIP, else general.
         layers: Layers to analyze, counted from 1, such as 9-12. By default the last third of the tower.
-        rank: Principal dimensions of a head's contributions that are used (the published r). A number above
-            what a head has is lowered to it: its width + 3 (+ 1 in the exact convention), with an attention
-            pool more.
-        images_a_head: How many of the images with the largest contribution along a head's first phrase the
-            page shows, and as many with the smallest; 0 for none, at most 50. They are in the page only.
+        rank: Principal dimensions of a head's contributions that are used (the published r). It is lowered to
+            what a head has: its width + 3 (+ 1 in the exact convention), and more with an attention pool.
+        images_a_head: How many images of each head the page shows: those with the largest contribution along
+            its first phrase, and as many with the smallest. 0 shows none; the most is 50.
         spans: File to write the phrases of each head to, in TEXTSPAN's public text format.
     """
     from dear.backbone.names import TINY
@@ -146,9 +148,9 @@ def command_assign(
 
     Args:
         spans: The text file: "Layer 8, Head 0" (counted from 0) above each head's phrases.
-        layers: Layers to analyze, counted from 1, so 9-12 is the file's 8 to 11. By default all.
-        model: The architecture that the phrases were found in; recorded in the table, which fits no other.
-        pretrained: Its weights.
+        layers: Layers to analyze, counted from 1, so that 9-12 are the file's 8 to 11. By default all.
+        model: The architecture that the phrases were found in. The table names it, and fits no other.
+        pretrained: The weights of that architecture.
     """
     from dear.cli.output import progress_console
     from dear.roles.textspan_format import in_layers, layer_range, read_textspan

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any
 
-from cyclopts import Parameter
+from cyclopts import Group, Parameter
 from rich.table import Table
 
 from dear.cli.output import PrintableConsole, table
@@ -29,26 +29,28 @@ from dear.text import plural
 MAX_ROWS = 300
 """Runs that a dry run prints; a table of more takes longer than finding them."""
 OF_A_PROTOCOL = """
-Each run leaves one record in the output folder. A run with a record is not repeated; an interrupted run
-resumes where it stopped. Several commands on one folder share the work.
+Each run leaves one record in the output folder. A run that has a record is not repeated, and an interrupted
+run continues where it stopped. Several commands on one folder share the work.
 
 Args:
-    methods: Methods to compare, or all; `dear methods` lists them. By default zero-shot and dear, where they
+    methods: Methods to compare, or all; `dear methods` lists them. By default zero-shot and dear, if they
         suit the protocol.
-    role_variant: Variants of the role table to run DeAR with. By default roles, the unchanged table; random
-        draws each head's role anew, and the other three are the paper's ablations of its mask.
+    role_variant: Variants of the role table to run DeAR with. By default roles, the table as it is.
+        all-isolated, all-mixed and shuffled are the paper's ablations of the mask, and random draws the role
+        of each head anew.
     settings: Settings of the methods, such as --dear.beta or --coop.tokens.
 """
 
 
+@Parameter(group=Group("Runs", sort_key=60))
 @dataclass(frozen=True)
 class DryRun:
     """Whether runs are only listed.
 
     Attributes:
-        dry_run: List the runs, with what they take and all that is missing, without making them.
-        estimate: A dry run that also estimates the time that the runs take on this machine, one after the
-            other: a few training steps and test batches of each method are timed.
+        dry_run: List the runs, their work and all that is missing, without making them.
+        estimate: Do a dry run, and estimate how long the runs take here, one after the other. For this, a few
+            training steps and test batches of each method are timed.
     """
 
     dry_run: bool = False
@@ -124,13 +126,13 @@ def command_ablation(
 ) -> Summary:
     """Run DeAR's ablations in base-to-novel. Each varies one setting.
 
-    Each run leaves one record in the output folder. A run with a record is not repeated; an interrupted run
-    resumes where it stopped.
+    Each run leaves one record in the output folder. A run that has a record is not repeated, and an
+    interrupted run continues where it stopped.
 
     Args:
         of: Ablations: mask, mask-form, loss, inference, quantile, attributes, beta, first. By default all.
-        without: Rows to leave out, by label, for example 'K = 7', which needs seven known concepts.
-        settings: Settings of DeAR, such as --dear.tokens; not those that a chosen ablation varies.
+        without: Labels of rows to leave out, for example 'K = 7', which needs seven known concepts.
+        settings: Settings of DeAR, such as --dear.tokens, except those that a chosen ablation varies.
     """
     setups = ablation_setups(
         ablations() if of is None else of, settings.get(METHOD, {}), without=without or ()
@@ -158,26 +160,27 @@ def command_recipe(
     machines: Flat[Machines] = Machines(),
     **settings: Mapping[str, Any],
 ) -> Summary:
-    """Run a recipe (YAML), or all recipes of a folder; what they share is computed once.
+    """Run a recipe (YAML), or all recipes of a folder. What they share is computed once.
 
-    docs/reproduce.md describes the keys of a recipe, of which options replace those of the same name. A run
-    with a record is not repeated; an interrupted run resumes where it stopped.
+    docs/reproduce.md describes the keys of a recipe. Options replace the keys of the same name. A run that
+    has a record is not repeated, and an interrupted run continues where it stopped.
 
     Args:
         path: A recipe, one part of it as FILE.yaml:NAME, or a folder of recipes.
-        data: Only these of the recipe's data sets. Recipes of a folder that have none of them are left out.
-        methods: Only these of the recipe's methods. Classes outside the package have to be named to be
-            imported; these alone leave the others in.
-        seeds: Seeds to use instead of the recipe's.
-        shots: Training images per class.
+        data: Run only these of the recipe's data sets. In a folder, recipes that have none of them are left
+            out.
+        methods: Run only these of the recipe's methods. A class outside the package has to be named here, so
+            that it may be imported; if nothing else is named, all methods of the recipe run.
+        seeds: Seeds to use in place of the recipe's.
+        shots: Training images of each class.
         model: Backbone. Without --pretrained it has its usual weights.
         pretrained: Weights: an open_clip tag, a local file, or random:SEED.
         roles: Role table of the weights.
         train: Settings of training.
         dataset: How data sets are read.
-        out: Another output folder: each recipe writes to a subfolder with the name of its own folder.
+        out: Another output folder. Each recipe writes to a folder in it that has the name of its own folder.
         keep_weights: Save the trained parameters beside each record.
-        settings: Settings of the recipe's methods, except those that it gives its rows.
+        settings: Settings of the recipe's methods, except those in which its rows differ.
     """
     options = {
         "seeds": seeds, "shots": shots, "model": model, "pretrained": pretrained, "roles": roles,

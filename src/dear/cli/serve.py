@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from dear.cli.options import BundleOptions
+from dear.cli.options import BundleName, BundleOptions
 from dear.cli.output import PrintableConsole, progress_console
 from dear.cli.parsing import Flat
 from dear.errors import DataError, SettingsError, installation
@@ -16,7 +16,7 @@ TOKEN, DEFAULTS = "DEAR_TOKEN", Limits()
 
 
 def command(
-    bundle: str,
+    bundle: BundleName,
     *,
     index: Path | None = None,
     examples: Path | None = None,
@@ -29,20 +29,20 @@ def command(
     options: Flat[BundleOptions] = BundleOptions(),
     limits: Limits = DEFAULTS,
 ) -> dict[str, Any]:
-    """Serve a bundle until Ctrl-C: a page for people, and /api for programs (docs/serve.md).
+    """Serve a classifier until Ctrl-C: a page for people, and /api for programs (docs/serve.md).
 
     Args:
-        bundle: Folder of the bundle, or its name on the hub.
-        index: Index of images for neighbors, built with this bundle or, of heads' features, on its backbone.
-        examples: Folder of images to try on the page; everyone who may use the page sees them.
-        data: Folder of the images that it was fitted on: what the page or a program says that an image shows
-            is kept there, in corrections.csv. Needs a token.
-        host: Address to listen on. Any but this machine's own needs a token.
-        port: Port to listen on; 0 picks a free one.
-        token: Token that clients must send. By default the environment variable DEAR_TOKEN, which other users
-            of this machine cannot see.
-        page: Serve the page. Without it only the API.
-        origin: Public address if a proxy is in front of the server, such as https://clip.example, or
+        index: Index of images, in which the page finds neighbors. It was built with this bundle, or with
+            --features heads on its backbone.
+        examples: Folder of images to try on the page. Everyone who may use the page can see them.
+        data: Folder of the images that the bundle was fitted on. Corrections from the page or the API are
+            written there, into corrections.csv. Needs a token.
+        host: Address to listen on. Any address but this machine's own needs a token.
+        port: Port to listen on. 0 picks a free one.
+        token: Token that clients must send. By default that of the environment variable DEAR_TOKEN, which
+            other users of this machine cannot see.
+        page: Serve the page. Without it there is only the API.
+        origin: Public address, if a proxy is in front of the server: https://clip.example, or
             https://example.org/clip if the proxy removes that path.
         limits: Limits of requests.
     """

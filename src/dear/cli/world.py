@@ -29,15 +29,14 @@ def command_demo(
     seed: int = 1,
     roles: Path | None = None,
 ) -> dict[str, Any]:
-    """Adapt the embedded tiny CLIP with DeAR and DeAR+ on the Attribute World, and report on them beside
-    zero-shot.
+    """Adapt the tiny CLIP to the Attribute World with DeAR and DeAR+, and report on them beside zero-shot.
 
     This takes a few minutes on a CPU, offline. The same seed gives the same table.
 
     Args:
         out: Folder of the report and the run records. By default demo-out in the current folder.
         tasks: Tasks of the Attribute World. By default all.
-        seed: Seed of the few-shot pick, the order, the views and the initial parameters.
+        seed: Seed of few-shot images, their order and views, and initial parameters.
         roles: Role table: a file, discovered (the default) or ground-truth.
     """
     out = out or Path("demo-out")

@@ -28,35 +28,39 @@ class DataSettings:
     """How data sets are read; the defaults are those of the benchmarks.
 
     Attributes:
-        root: Folder of the benchmarks, in CoOp's layout; the environment variable DEAR_DATA by default.
-        template: Prompt with one {} for the class name, in place of the data set's own. Several prompts,
-            which are averaged, are separated by | or given as a text file, one per line.
-        classnames: File of class names: a JSON list or mapping, a CSV (folder,name) or CoOp's classnames.txt.
-        columns: Columns of a table or a data frame with other names, as path=Image,label=Species, and that of
-            the labels of a Hugging Face data set with several, as label=fine_label.
-        split_seed: Seed of the split made for a data set that has none.
-        test_share: Share of each class used for testing in that split, for images without any split: 0 for
-            none, which `dear fit` trains on all of, 1 for all, where nothing is trained on. By default 0.3,
-            in `dear eval` 1 and in `dear review` 0.
-        group: What belongs together: a split made here does not part it, nor do the folds that calibrate and
-            choose. A column of a table, or a regular expression whose match in a file's path is the group, as
-            clip_[0-9]+; near-duplicates too, unless it is none.
-        least_train: Images that this split leaves of each class to train on, though fewer remain to test on;
-            `dear fit` sees to it that there are as many as shots.
-        layout: What the folders in a folder of images are: classes, or domains (art_painting, photo) with
-            folders of classes in them; auto for domains if they hold the same folders.
-        sampling: Few-shot rule: dear (fewer shots are a subset of more) or coop (as in the CoOp code base).
-        allow_fewer: Take all images of a class that has fewer images than shots.
-        balance: Repeat the images of such a class, each as often as the others or once more, so that every
-            class has as many shots.
-        broken: What to do with unreadable images: stop, or skip and name them (all images are checked
-            first). By default fit and eval skip them, and all else stops.
-        short_side: Reduce larger training images to this short side, in pixels, when they are read: more of
-            them stay in memory, and large photographs train faster. By default they are used as they are, as
-            test images always are.
-        cache: Folder of caches and recorded splits; by default the environment variable DEAR_CACHE or the
-            user's cache folder.
-        workers: Decoding threads; 0 for one per processor, at most 8.
+        root: Folder of the benchmarks, in CoOp's layout. By default that of the environment variable
+            DEAR_DATA.
+        template: Prompt with one {} for the class name, in place of the data set's own. To average several
+            prompts, separate them by | or give a text file with one per line.
+        classnames: File of class names: a JSON list or mapping, a CSV file (folder,name), or CoOp's
+            classnames.txt.
+        columns: Names of columns: those of a table or a data frame, if they are not path, label and split, as
+            path=Image,label=Species; that of the classes of a Hugging Face data set, if it has several, as
+            label=fine_label.
+        split_seed: Seed of the split that is made if the data has none.
+        test_share: Share of each class that is used for testing, if the data has no split. With 0, nothing is
+            for testing; with 1, nothing is for training. By default 0.3, in `dear eval` 1 and in `dear
+            review` 0.
+        group: Which images belong together: the name of a column of a table, or a regular expression whose
+            match in a file's path is the group, as clip_[0-9]+. A split that is made here keeps a group on
+            one side, and so do the folds that calibrate and choose. Near-duplicates are kept together too,
+            unless this is none.
+        least_train: Training images that a split which is made here leaves to each class, even if fewer
+            remain for testing. `dear fit` raises it to the number of shots.
+        layout: What the folders in a folder of images are: classes, or domains (art_painting, photo), which
+            have folders of classes. With auto they are domains if they all have the same folders.
+        sampling: How few-shot images are drawn: dear (fewer shots are a subset of more), or coop (as in
+            CoOp's code).
+        allow_fewer: Accept a class that has fewer images than shots, and take all of them.
+        balance: Repeat the images of a class that has fewer images than shots, as evenly as possible, until
+            it has as many as the others.
+        broken: What to do with unreadable images: stop, or skip and name them. All images are checked first.
+            By default fit and eval skip them, and other commands stop.
+        short_side: Reduce larger training images to this short side, in pixels, when they are read. More of
+            them then stay in memory, and large photographs train faster. Test images are never reduced.
+        cache: Folder of caches and recorded splits. By default that of the environment variable DEAR_CACHE,
+            or else the user's cache folder.
+        workers: Threads that decode images; 0 means one per processor, at most 8.
     """
 
     root: Path | None = None

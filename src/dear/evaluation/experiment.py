@@ -9,7 +9,7 @@ from itertools import chain, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from dear.backbone.names import BackboneName, backbone_or_default
+from dear.backbone.names import BackboneName, BackboneOptions, backbone_or_default
 from dear.data.settings import DataSettings
 from dear.errors import DataError, SettingsError
 from dear.evaluation.protocols.base import Protocol
@@ -34,32 +34,28 @@ else:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunOptions:
+class RunOptions(BackboneOptions):
     """What can be set of an experiment by an option, or by a key of a recipe.
 
     Attributes:
-        data: Data sets: tasks of the Attribute World ("world" for its twelve, "world-large" for those with
-            many classes) or benchmarks by name, folders of images, CSV or JSONL files, zips. By default those
-            of the protocol.
-        model: Backbone: an open_clip architecture, lite or tiny. If not given, ViT-B-16 with
-            laion2b_s34b_b88k, which is fetched from the hub once (about 600 MB); for tasks of the Attribute
-            World alone, tiny.
-        pretrained: Weights: an open_clip tag, a local file, or random:SEED.
-        roles: Role table of these weights: a file (JSON), or discovered, ground-truth, published or textspan.
-            By default the package's table, if it has one.
-        seeds: Seeds of the few-shot pick, the order, the views and the initial parameters.
-        shots: Training images per class; few-shot takes several numbers. By default the protocol's.
+        data: Data sets: folders of images, CSV or JSONL files, zips, and names of benchmarks and of tasks of
+            the Attribute World ("world" stands for its twelve small tasks, "world-large" for those with many
+            classes). By default those of the protocol.
+        roles: Role table of these weights: a file (JSON), or a table of the package, which is discovered,
+            ground-truth, published or textspan. By default the package's table of these weights, if it has
+            one.
+        seeds: Seeds, each of which makes runs of its own. From a seed the few-shot images, their order and
+            views, and the initial parameters are drawn.
+        shots: Training images of each class. few-shot takes several numbers. By default that of the protocol.
         train: Settings of training; by default as published for the method.
-        select: Test the last epoch, or the best one on validation images of the training classes.
+        select: Test the last epoch, or the epoch that is best on validation images of the training classes.
         dataset: How data sets are read.
-        out: Folder of the run records; by default a folder in runs/ named after the command.
+        out: Folder of the run records. By default a folder in runs/ with the name of the command.
         keep_weights: Save the trained parameters beside each record, from which `dear.load_run` builds the
-            method again. A record without them is made again.
+            method again. A run that has a record without them is made again.
     """
 
     data: tuple[str, ...] | None = None
-    model: str | None = None
-    pretrained: str | None = None
     roles: Path | None = None
     seeds: tuple[int, ...] = (1,)
     shots: tuple[int, ...] | None = None
@@ -201,11 +197,11 @@ class Machines:
     """Where runs are computed.
 
     Attributes:
-        device: Where to compute; auto uses the GPU if there is one.
-        jobs: Runs at a time, each in its own process; on several GPUs they are assigned in turn.
+        device: Where to compute. auto uses the GPU if there is one.
+        jobs: Runs at a time, each in its own process. Several GPUs are assigned in turn.
         cluster: Make the runs on a Ray cluster: auto, local, or ray://HOST:PORT.
-        gpus: GPUs per run on the cluster, for example 0.5. By default one if there are any.
-        log: Folder for TensorBoard: losses, learning rate and validation score of each epoch.
+        gpus: GPUs for each run on the cluster, for example 0.5. By default one, if there are any.
+        log: Folder for TensorBoard files with the losses, learning rate and validation score of each epoch.
     """
 
     device: Literal["auto", "cpu", "cuda"] = "auto"

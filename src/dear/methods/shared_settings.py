@@ -20,8 +20,9 @@ class RepresentationSettings(MethodSettings):
         space: Width of the representation space.
         alpha: Weight of the class feature in the loss and in the fused score.
         reg_weight: Weight of the distance from the frozen features.
-        scale: Factor on cosines in the scores: the authors' constant; none uses the backbone's own.
-        share: Scale layers of 12 to towers of other depths [ours]; if not, use their numbers as they are.
+        scale: Factor on the cosines in the scores, a constant of the authors. none takes the backbone's.
+        share: Scale layer numbers, which are given for 12 layers, to the depth of the tower [ours]. If not,
+            use them as they are.
         token_std: Standard deviation of the tokens' initial values.
     """
 

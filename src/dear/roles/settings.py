@@ -22,27 +22,32 @@ class RoleSettings:
     """How phrases become concepts and concepts become roles.
 
     Attributes:
-        convention: Division of constants among the heads before TEXTSPAN: as in the public code, which made
-            the published phrases, or each constant with the term that it belongs to [ours].
-        rule: How roles follow: from quantiles of concept entropy, as the paper's text says, or from the
-            dominant concept alone, as its table of roles follows from its concepts: core attributes are core,
-            style is generalization, any other concept is other-specialized. On ViT-B/16 quantile gives 18 of
-            48 heads their role in that table, concept 35, and "always core" 28 (docs/roles.md).
-        quantile: The paper's q: the bottom q of heads by concept entropy are specialized, the top q general.
-        k: Number of core attributes, which are chosen automatically; 0 for the K from 3 to 7 of highest DBCV.
-        attributes: Core attributes by name instead, such as color,shape,texture,object,location.
+        convention: How constants, such as biases, are divided among the heads before TEXTSPAN: public, as in
+            the public code, which made the published phrases; or exact, in which each constant stays with the
+            term that it belongs to [ours].
+        rule: How a head gets its role: quantile, by quantiles of concept entropy, as the paper's text says;
+            or concept, by its dominant concept alone, as in the paper's table. By the second, core attributes
+            make a head core, style makes it generalization, and any other concept other-specialized. On
+            ViT-B/16, quantile gives 18 of 48 heads their role in that table, concept 35, and "always core" 28
+            (docs/roles.md).
+        quantile: The paper's q. The heads with the lowest concept entropy, a share of q, are specialized;
+            those with the highest, a share of q, are generalization heads.
+        k: Number of core attributes, which are chosen automatically. 0 takes the K from 3 to 7 with the
+            highest DBCV.
+        attributes: Core attributes by name, such as color,shape,texture,object,location.
         general: Concepts whose specialized heads are generalization heads (the paper: style, composition).
-        space: Space of the clusters and their centers: the linear discriminants of the pool's concepts
-            [ours], or the sentence embeddings as they are, as in the paper.
-        clustered: Phrases that are clustered: the heads' phrases with the pool's [ours], or the heads' alone,
-            as in the paper. Clusters are named after the nearest concept of the pool in both.
-        entropy_over: Concepts that the entropy is over: all, each phrase with the nearest of all clusters; or
-            the core attributes, each phrase with the nearest of their clusters. Equation 3 says the second,
-            the roles "text" and "style" of the paper's table need the first.
-        shrinkage: Shrinkage of the discriminants' within-concept covariance towards a sphere [ours].
-        min_sizes: HDBSCAN's min_cluster_size; of several, the one with the highest DBCV is used.
+        space: In which space phrases are clustered: linear discriminants of the pool's concepts [ours], or
+            the sentence embeddings as they are, as in the paper.
+        clustered: Which phrases are clustered: those of the heads with those of the pool [ours], or those of
+            the heads alone, as in the paper. A cluster is named after the nearest concept of the pool.
+        entropy_over: Which concepts the entropy is over: all, where a phrase belongs to the nearest of all
+            clusters; or the core attributes, where it belongs to the nearest of their clusters. Equation 3
+            says the second, but the roles "text" and "style" of the paper's table need the first.
+        shrinkage: How far the covariance within concepts, of which the discriminants are made, is shrunk
+            towards a sphere [ours].
+        min_sizes: HDBSCAN's min_cluster_size. Of several, the one with the highest DBCV is used.
         min_samples: HDBSCAN's min_samples.
-        phrases_a_head: Phrases that a discovery selects for each head; None for a third of its dimensions.
+        phrases_a_head: Phrases that are chosen for each head. None takes a third of the head's dimensions.
         seed: Seed of the map of phrases.
     """
 

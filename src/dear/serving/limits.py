@@ -14,12 +14,12 @@ class Limits:
     """Limits of what requests may ask for.
 
     Attributes:
-        upload: Size of an uploaded file, or of all files of a form, in MiB.
-        megapixels: Size of a picture, read from its header before its pixels are unpacked. A larger JPEG is
-            decoded at a half, a quarter or an eighth of its size.
-        images: Images in a request.
-        connections: Requests at a time.
-        batch: Images that go through the model together.
+        upload: Largest uploaded file, or sum of all files of a form, in MiB.
+        megapixels: Largest picture. The size is read from the header, before pixels are unpacked. A larger
+            JPEG is decoded at a half, a quarter or an eighth of its size.
+        images: Most images in a request.
+        connections: Most requests at a time.
+        batch: Most images that go through the model together.
     """
 
     upload: float = 24.0

@@ -21,28 +21,29 @@ class TrainSettings:
     """Settings of the loop; the defaults are those of the paper, the same for all data sets.
 
     Attributes:
-        epochs: Passes over the few-shot images, including the warm-up.
-        steps_per_shot: Length of a training in steps per image of a class, instead of epochs: with 16 shots,
-            16 times as many steps. The last epoch ends with the last step. 0 trains by epochs.
+        epochs: Passes over the training images, including the warm-up.
+        steps_per_shot: Length of the training in steps for each image of a class, in place of epochs: with 16
+            shots, 16 times as many steps. The last epoch ends with the last step. 0 trains by epochs.
         batch: Images per step.
         lr: Learning rate after the warm-up.
         warmup_epochs: Number of first epochs that train at the constant rate warmup_lr.
         warmup_lr: Learning rate of the warm-up.
-        schedule: Whether the cosine after the warm-up falls with each epoch or with each step.
-        lr_end: Learning rate at the cosine's end.
-        weight_decay: Not stated in the paper; the default of the CoOp lineage.
-        precision: Format of numbers; "auto" is bf16-mixed on a GPU and on a CPU that is fast in bfloat16
-            (except for towers narrower than 384), else 32-true; records say which. "16-true" has weights
-            and trained parameters in float16, as the code of CoOp to PromptSRC does, with SGD only.
-        optimizer: "adamw"; "sgd" with momentum, as in the methods up to PromptSRC; or "adam", whose weight
+        schedule: Whether the learning rate, which falls by a cosine after the warm-up, changes with each
+            epoch or with each step.
+        lr_end: Learning rate at the end of the cosine.
+        weight_decay: Weight decay. The paper states none; the default is that of CoOp's code.
+        precision: Number format. "auto" is bf16-mixed on a GPU and on a CPU that is fast in bfloat16 (except
+            for towers narrower than 384), else 32-true; records say which. "16-true" has weights and trained
+            parameters in float16, as the code of CoOp to PromptSRC. It needs "sgd".
+        optimizer: "adamw", "sgd" with momentum (as in the methods up to PromptSRC), or "adam", whose weight
             decay is part of the gradient.
         momentum: Momentum of SGD.
         crop: Smallest share of an image's area in a random view; 0.08 in the code of CoOp to PromptSRC.
-        drop_last: Drop an epoch's last batch if it is not full and there is a full one, as Dassl does.
-        view_seed: Draws the random views from this seed, the epoch and the image alone instead of the run's
-            seed, so that runs with other seeds see the same.
-        text_chunk: Prompts that go through the text span at a time, recomputed for gradients: less memory
-            and more time, the same loss; 0 for all at once.
+        drop_last: Drop the last batch of an epoch if it is not full, as Dassl does. An only batch is kept.
+        view_seed: Seed of the random views, in place of the run's seed. Runs with different seeds then see
+            the same views.
+        text_chunk: Prompts that go through the text span at a time. Their activations are computed again for
+            the gradients, which saves memory, costs time and does not change the loss. 0 means all at once.
     """
 
     epochs: int = 10

@@ -38,7 +38,7 @@ def test_every_method_with_all_its_settings(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_help_names_the_defaults_of_each_protocol(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "tokens is 16 in few-shot and fit" in shown(["fit", "--method", "coop", "--help"], capsys)
+    assert "tokens: 16 in few-shot and fit." in shown(["fit", "--method", "coop", "--help"], capsys)
 
 
 def test_it_fits_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,13 +14,13 @@ class AtPromptSettings(MethodSettings):
 
     Attributes:
         base: The method that it extends: attributes in the prompts of CoOp, or of MaPLe.
-        attributes: The attribute words, with commas between; the authors have others on ten of their data
-            sets.
+        attributes: The attribute words, separated by commas.
         tokens: Learned tokens before each attribute word and before the class name.
-        by_position: Allow words of several tokens, with positions as in the authors' code, which counts one
-            token per word: what follows is then out of place, as for the authors' words of OxfordPets.
-        depth: With base maple, number of layers with their own prompts, of 12: the first ones of both towers.
-        share: Scale layers of 12 to towers of other depths [ours]; if not, use their numbers as they are.
+        by_position: Allow attribute words of several tokens. The authors' code counts one token for each
+            word, so that after a longer word all is out of place; this does the same.
+        depth: With base maple, the number of first layers of both towers, of 12, that have their own prompts.
+        share: Scale layer numbers, which are given for 12 layers, to the depth of the tower [ours]. If not,
+            use them as they are.
         token_std: Standard deviation of the initial values of all tokens but those before attribute words.
         attribute_std: The same for the tokens before attribute words.
     """

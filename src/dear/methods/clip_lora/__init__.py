@@ -15,7 +15,7 @@ class ClipLoraSettings(MethodSettings):
         rank: Rank of the update of each weight.
         alpha: The updates are multiplied by alpha / sqrt(rank).
         dropout: Share of the values of each update's input that are dropped in training.
-        scale: Factor on cosines in the scores: the authors' constant; none uses the backbone's own.
+        scale: Factor on the cosines in the scores, a constant of the authors. none takes the backbone's.
         template: Template of the prompts; the data set's own if empty.
     """
 

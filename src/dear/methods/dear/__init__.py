@@ -15,12 +15,12 @@ class DearSettings(MethodSettings):
     """Settings of DeAR; the defaults are the paper's where it states one.
 
     Attributes:
-        first: J, the first layer of the span in a tower of 12; in other towers the span keeps its share.
-        beta: Anchoring: 1 re-injects the raw tokens at each layer, 0 lets them evolve. Between the two, how
-            much of the raw tokens is left depends on token_std.
-        tokens: Tokens per attribute. The paper's "token length of K = 5" is read as one for each of five
-            attributes, and as five text tokens [ours].
-        text_tokens: Learnable text tokens.
+        first: J, the first layer of the span, of 12. In other towers it is scaled to the depth.
+        beta: Anchoring: the weight of the learned tokens in the input of each later layer; the previous
+            layer's outputs have the rest.
+        tokens: Tokens of each attribute. We read the paper's "token length of K = 5" as one token for each of
+            five attributes, and as five text tokens [ours].
+        text_tokens: Learned text tokens.
         token_std: Standard deviation of the tokens' initial values [ours].
         alpha_cls: Initial fusion weight of the class feature; the others share the rest evenly [ours].
         learn_fusion: Train the fusion weights; if not, they keep their initial values.
@@ -30,13 +30,13 @@ class DearSettings(MethodSettings):
         lambda_fusion: Weight of L_fusion.
         fusion_loss: Form of L_fusion, "linear" or "log" [ours].
         copy_projection: Initialize the attribute projection as a copy of CLIP's; if not, randomly [ours].
-        core_mask: What tokens of other attributes attend to in a core head: "eq9" is the image and
-            the head's attribute (equation 9 alone); "exclusive", the default, only their own attribute: by
-            supplement B they do not see the image, and what they attend to instead is [ours].
-        beta_last: Not in the paper: anchoring of the attribute tokens at the last layer; from the first layer
-            after J it changes linearly from beta to this value. null: beta at each layer, as in the paper.
-        read_only: Not in the paper: in no head do image tokens attend to attribute tokens, so that attribute
-            tokens only read; the class feature is then the frozen CLIP's.
+        core_mask: What tokens of other attributes attend to in a core head: "exclusive" is their own
+            attribute only (supplement B [ours]), and "eq9" is the image and the head's attribute (equation
+            9).
+        beta_last: Not in the paper: the anchoring of attribute tokens at the last layer. From the first layer
+            after J, it changes linearly from beta to this value. null keeps beta at each layer.
+        read_only: Not in the paper: image tokens attend to attribute tokens in no head, so that attribute
+            tokens only read. The class feature is then that of the frozen CLIP.
         roles_from_other_weights: Accept a role table computed from other weights.
     """
 

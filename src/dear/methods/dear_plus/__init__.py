@@ -12,12 +12,11 @@ class DearPlusSettings(MethodSettings):
     tasks (recipes/study/LOG.md).
 
     Attributes:
-        first: J, the first layer whose heads are read, in a tower of 12; in other towers the readouts keep
-            their share of the layers.
+        first: J, the first layer whose heads are read, of 12. In other towers it is scaled to the depth.
         views: Random views of each training image, beside the test view.
-        shrinkage: Share of the mean variance in each attribute's covariance within classes; if None, the one
-            of eight from 0.02 to 0.8 at which left-out images are likeliest.
-        spread: Variance of the means of all classes, known or not, over that of images within a class.
+        shrinkage: How far each covariance within classes is shrunk towards its mean variance. By default, of
+            eight values from 0.02 to 0.8, the one by which left-out images are likeliest.
+        spread: Variance of the means of all classes, known or not, divided by that of images within a class.
         penalty: Weight of the squared correction of the class feature.
         roles_from_other_weights: Accept a role table computed from other weights.
     """

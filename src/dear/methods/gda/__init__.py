@@ -14,14 +14,15 @@ class GdaSettings(MethodSettings):
     """Settings of the Gaussian discriminant; the defaults are those of its base-to-novel runs.
 
     Attributes:
-        alpha: Weight of the discriminant's scores, which are added to zero-shot ones. Its authors choose it
-            among the powers of ten from 0.0001 to 100 on validation images, 0.1 most often in their logs of
-            base-to-novel (20 of 33 runs); nothing is searched here.
+        alpha: Weight of the discriminant's scores, which are added to zero-shot ones. The authors search it
+            on validation images, among powers of ten; here it is fixed. 0.1 is their most frequent value in
+            base-to-novel (20 of 33 runs).
         covariance: "mean" is the mean of the classes' covariances; "shrunk" is the pooled covariance, shrunk
             towards a multiple of the identity (Kubokawa and Srivastava), as in its few-shot runs.
         views: Random views of each training image.
-        neighbors: Features of training images, nearest to its text, that describe a class without images.
-        scale: Factor on cosines with text features; the backbone's if None.
+        neighbors: How many features of training images describe a class without images: those nearest to its
+            text.
+        scale: Factor on the cosines with text features, a constant of the authors. none takes the backbone's.
     """
 
     bounds = MappingProxyType(

@@ -11,10 +11,12 @@ class MapleSettings(MethodSettings):
     """Settings of MaPLe; the defaults are the published ones.
 
     Attributes:
-        depth: Number of layers with their own prompts, of 12: the first ones of both towers.
+        depth: The number of first layers of both towers, of 12, that have their own prompts.
         tokens: Prompt tokens in each tower.
-        words: Words whose embeddings initialize the first text prompt; random if fewer than the tokens.
-        share: Scale layers of 12 to towers of other depths [ours]; if not, use their numbers as they are.
+        words: Words whose embeddings are the initial first text prompt. If there are fewer words than tokens,
+            it is random.
+        share: Scale layer numbers, which are given for 12 layers, to the depth of the tower [ours]. If not,
+            use them as they are.
         token_std: Standard deviation of random initial values.
     """
 

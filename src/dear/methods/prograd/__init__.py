@@ -11,11 +11,12 @@ class ProGradSettings(MethodSettings):
     """Settings of ProGrad; the defaults are those of its base-to-novel runs.
 
     Attributes:
-        tokens: Context tokens. The last start as the words of the template, those before as zeros.
-        strength: Share that is removed of the gradient's part against the frozen CLIP's: 1 removes all.
+        tokens: Context tokens. The last ones start as the words of the template, the others as zeros.
+        strength: How much is removed of the part of the gradient that goes against the frozen CLIP's. 1
+            removes all of it.
         temperature: Temperature of both scores in their divergence.
         template: Template of the prompts; the data set's own if empty.
-        frozen_template: That of the frozen text features.
+        frozen_template: Template of the frozen text features; the data set's own if empty.
     """
 
     training = MappingProxyType({"optimizer": "sgd", "lr": 0.002, "epochs": 100, "batch": 32})

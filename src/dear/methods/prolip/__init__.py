@@ -16,7 +16,7 @@ class ProLipSettings(MethodSettings):
         lr: Learning rate of the first step.
         reg_weight: Weight of the squared distance from CLIP's projection; none is 1 / shots.
         views: Random views of each image, one for each epoch in turn.
-        scale: Factor on cosines in the scores: the authors' constant; none uses the backbone's own.
+        scale: Factor on the cosines in the scores, a constant of the authors. none takes the backbone's.
     """
 
     bounds = MappingProxyType(

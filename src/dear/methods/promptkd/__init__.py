@@ -19,12 +19,13 @@ class PromptKdSettings(MethodSettings):
     Attributes:
         teacher: The teacher's backbone, as --model; that of the run if empty.
         teacher_pretrained: Its weights, as --pretrained.
-        depth: Number of layers of the image tower with their own prompts, of 12: the first ones.
+        depth: The number of first layers of the image tower, of 12, that have their own prompts.
         tokens: Prompt tokens of each of these layers.
         kd_weight: Weight of the divergence of the student's scores from the teacher's; the authors set it for
             each data set.
         temperature: What both scores are divided by before their softmax.
-        share: Scale layers of 12 to towers of other depths [ours]; if not, use their numbers as they are.
+        share: Scale layer numbers, which are given for 12 layers, to the depth of the tower [ours]. If not,
+            use them as they are.
         token_std: Standard deviation of the prompts' initial values.
     """
 

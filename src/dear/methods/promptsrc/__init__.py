@@ -13,18 +13,20 @@ class PromptSrcSettings(MethodSettings):
     """Settings of PromptSRC; the defaults are the published ones.
 
     Attributes:
-        image_depth: Number of layers of the image tower with their own prompts, of 12: the first ones.
+        image_depth: The number of first layers of the image tower, of 12, that have their own prompts.
         text_depth: The same for the text tower.
         image_tokens: Prompt tokens of the image tower.
         text_tokens: Prompt tokens of the text tower.
-        words: Words whose embeddings initialize the first text prompt; random if fewer than the tokens.
+        words: Words whose embeddings are the initial first text prompt. If there are fewer words than tokens,
+            it is random.
         text_weight: Weight of the distance of text features from the frozen ones.
         image_weight: Weight of the distance of image features from the frozen ones.
         logit_weight: Weight of the divergence of scores from the frozen ones.
         average_mean: Mean, in epochs, of the Gaussian weights for averaging the prompts.
         average_std: Standard deviation of these weights, in epochs.
         teacher: Templates of the frozen text features: 60 of CLIP's for ImageNet, or those of the data set.
-        share: Scale layers of 12 to towers of other depths [ours]; if not, use their numbers as they are.
+        share: Scale layer numbers, which are given for 12 layers, to the depth of the tower [ours]. If not,
+            use them as they are.
         token_std: Standard deviation of random initial values.
     """
 

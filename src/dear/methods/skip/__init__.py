@@ -11,11 +11,12 @@ class SkipSettings(MethodSettings):
     """Settings of Skip Tuning; the defaults are those of its base-to-novel runs.
 
     Attributes:
-        first: The first layer, of 12, that is trained in both towers, with all after it.
-        share: Scale layers of 12 to towers of other depths [ours]; if not, use their numbers as they are.
-        top: Share of the classes, nearest to a batch first, that always stay in its loss; 1 skips none.
+        first: The first layer, of 12, of those that are trained in both towers.
+        share: Scale layer numbers, which are given for 12 layers, to the depth of the tower [ours]. If not,
+            use them as they are.
+        top: Share of the classes that always stay in the loss of a batch, those nearest to it. 1 skips none.
         most: Largest number of classes that always stay.
-        decay: How slowly the other classes' probability to stay falls with their rank.
+        decay: How slowly the probability of the other classes to stay falls with their distance rank.
         image_rate: Learning rate of the image tower as a multiple of the text tower's.
         template: Template of the prompts; the data set's own if empty.
     """

@@ -24,26 +24,27 @@ class TacSettings(MethodSettings):
     """Settings of TAC; the defaults are the published ones, except that no descriptions come with it.
 
     Attributes:
-        descriptions: A file (JSON) with a list of sentences by the name of each class, or a folder with such
-            a file for each data set, DATASET.json; it must have all classes that are trained on. "templates"
-            fills 60 of CLIP's templates for ImageNet instead, as the authors do for EuroSAT and DTD only.
-        descriptions_sha256: The SHA-256 of the file, which records hold; if set, the file must have it.
-        clusters: Number of clusters of the training classes; with fewer classes, as many as there are.
-            Prompts must have room for the number set.
+        descriptions: A JSON file with a list of sentences for the name of each class that is trained on, or a
+            folder with such a file for each data set, DATASET.json. "templates" fills 60 of CLIP's templates
+            for ImageNet in their place, which the authors do only for EuroSAT and DTD.
+        descriptions_sha256: The SHA-256 that the file must have, if set. Records have it.
+        clusters: Number of clusters of the training classes. With fewer classes there are as many clusters.
+            Prompts must have room for this number.
         centers: The cluster centers with which other classes are scored: those of the "training" classes, or
-            those of these classes' "own" descriptions.
-        image_depth: Number of layers of the image tower with their own prompts, of 12: the first ones.
+            "own", those of their own descriptions.
+        image_depth: The number of first layers of the image tower, of 12, that have their own prompts.
         text_depth: The same for the text tower.
         image_tokens: Prompt tokens of the image tower.
         text_tokens: Prompt tokens of the text tower.
-        words: Words before the class name. Their embeddings, and those of what follows them, initialize the
-            first text prompt; random if empty.
+        words: Words before the class name. The first text prompt starts as their embeddings and those of what
+            follows them. If empty, it is random.
         views: Random views of each image in a step.
         dropout: Share of the values of an image's feature that are dropped in training.
         teacher_dropout: Drop values of the frozen image feature too, as the authors' code does.
         text_weight: Weight of the distance of text features from those of the descriptions.
         image_weight: Weight of the distance of image features from the frozen ones.
-        share: Scale layers of 12 to towers of other depths [ours]; if not, use their numbers as they are.
+        share: Scale layer numbers, which are given for 12 layers, to the depth of the tower [ours]. If not,
+            use them as they are.
         token_std: Standard deviation of random initial values.
     """
 

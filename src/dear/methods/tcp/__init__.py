@@ -13,11 +13,13 @@ class TcpSettings(MethodSettings):
     Attributes:
         tokens: Number of context tokens, and of the class-aware tokens that replace them.
         layer: The layer of the text tower, of 12, at whose input the class-aware tokens enter.
-        reduction: Width of the text feature, divided by the hidden width of the network that makes these.
+        reduction: Width of the text feature, divided by the hidden width of the network that makes the
+            class-aware tokens.
         text_weight: Weight of the distance of text features from the frozen ones.
         template: Template of the prompts; the data set's own if empty.
-        frozen_template: That of the frozen text features.
-        share: Scale layers of 12 to towers of other depths [ours]; if not, use their numbers as they are.
+        frozen_template: Template of the frozen text features; the data set's own if empty.
+        share: Scale layer numbers, which are given for 12 layers, to the depth of the tower [ours]. If not,
+            use them as they are.
         token_std: Standard deviation of the context's initial values.
     """
 

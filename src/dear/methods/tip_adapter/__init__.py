@@ -16,7 +16,7 @@ class TipAdapterSettings(MethodSettings):
         alpha: Weight of the cache's scores, which are added to those of the text features.
         beta: How sharply a training image's weight falls with its distance.
         views: Random views of each training image, whose mean feature is its key.
-        scale: Factor on cosines with text features; the backbone's if None.
+        scale: Factor on the cosines with text features, a constant of the authors. none takes the backbone's.
     """
 
     training = MappingProxyType(

@@ -11,10 +11,11 @@ class VptSettings(MethodSettings):
     """Settings of VPT on CLIP; the defaults are those that MaPLe's authors run it with in base-to-novel.
 
     Attributes:
-        depth: Number of layers of the image tower with their own prompts, of 12: the first ones.
+        depth: The number of first layers of the image tower, of 12, that have their own prompts.
         tokens: Prompt tokens of each of these layers.
         template: Template of the prompts; the data set's own if empty.
-        share: Scale layers of 12 to towers of other depths [ours]; if not, use their numbers as they are.
+        share: Scale layer numbers, which are given for 12 layers, to the depth of the tower [ours]. If not,
+            use them as they are.
         token_std: Standard deviation of initial values.
     """
 
