@@ -1,7 +1,6 @@
 """Search a folder of images by an attribute: by class, by color alone, by class in another color.
 
-Run it with your bundle and folder, or without arguments to try it on pictures of the Attribute World. It
-writes search.png:
+Run it with your bundle and folder, or without arguments to try it on pictures of the Attribute World:
 
     python examples/attribute_search.py my-classifier photos/
 """
@@ -15,7 +14,6 @@ from PIL import Image
 import dear
 from dear.adapters.index_encoder import BundleEncoder
 from dear.data.dataset import Dataset
-from dear.retrieval.sheet import contact_sheet
 
 SEARCHES = {
     "class": {"class": 1.0},
@@ -39,10 +37,9 @@ def main(bundle: Path, images: Path, work: Path) -> None:
     print(f"{built.files} images by {', '.join(built.features)}")
     index = dear.open_index(work / "index")
     query = min(path for path in images.rglob("*") if path.suffix in (".png", ".jpg", ".jpeg"))
-    rows = {name: index.query_image(encoder, query, weights) for name, weights in SEARCHES.items()}
-    for name, hits in rows.items():
-        print(f"by {name}:", *(f"{hit.path} {hit.score:.2f}" for hit in hits[:5]))
-    contact_sheet(query, [*rows.values()], images).save("search.png")
+    for name, weights in SEARCHES.items():
+        hits = index.query_image(encoder, query, weights, count=5)
+        print(f"by {name}:", *(f"{hit.path} {hit.score:.2f}" for hit in hits))
 
 
 if __name__ == "__main__":

@@ -21,7 +21,6 @@ import tempfile
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +29,8 @@ import yaml
 from cyclopts import App
 from PIL import Image
 from safetensors.numpy import load_file
+
+from dear.cli.main import main
 
 CASES = Path(__file__).with_suffix(".yaml")
 SCRATCH = Path(tempfile.gettempdir()) / "dear-baseline"
@@ -107,10 +108,9 @@ def draw(folder: Path, classes: Sequence[str], seed: int, count: int) -> None:
 
 def dear(words: Sequence[str]) -> tuple[int, str]:
     """Run a command in this process: its exit code and what it printed."""
-    (script,) = entry_points(group="console_scripts", name="dear")
     words = [*(RENAMED.get(word, word) for word in words), "--json"]
     with contextlib.redirect_stdout(io.StringIO()) as printed, contextlib.redirect_stderr(io.StringIO()):
-        code = int(script.load()(words))
+        code = main(words)
     print(f"exit {code}  {' '.join(words)[:90]}", file=sys.stderr)
     if code in (130, 143):  # Ctrl-C or SIGTERM, which the command turns into an exit code
         sys.exit(code)

@@ -55,8 +55,7 @@ def service(small_clip: Clip, tmp_path: Path) -> Service:
     for seed in range(7):
         (folder / f"{seed}.png").write_bytes(png(picture(seed)))
     build_index(BundleEncoder(predictor), folder, tmp_path / "index")
-    shown = {f"shade {seed}": png(picture(seed)) for seed in (3, 5)}
-    return Service(predictor, Limits(upload=1), open_index(tmp_path / "index"), "shades", shown)
+    return Service(predictor, Limits(upload=1), open_index(tmp_path / "index"), "shades")
 
 
 Open = Callable[..., Any]

@@ -216,19 +216,6 @@ def test_other_classes_are_set_before_any_picture(service: Service, browse: Open
         assert page.said == []
 
 
-def test_an_example_is_pressed_and_its_classes_are_beside_it(service: Service, browse: Open) -> None:
-    [wanted] = service.predictor.predict([picture(5)], top=1)
-    with serving(service) as address:
-        page = browse(address, viewport={"width": 1200, "height": 800})
-        page.click("#examples button:has-text('shade 5')")
-        page.wait_for_selector("#result details[open]")
-        assert page.locator("#result details[open] .name").inner_text().startswith(wanted.best.name)
-        image, classes = (page.locator(one).bounding_box() for one in ("#preview", "#classes"))
-        assert image["x"] + image["width"] <= classes["x"]
-        assert classes["y"] < image["y"] + image["height"] < 800
-        assert page.said == []
-
-
 FOCUSED = """(e => e.closest('#roles') ? '#roles ' + e.tagName.toLowerCase()
     : e.id ? '#' + e.id : e.tagName + ' ' + e.name)(document.activeElement)"""
 

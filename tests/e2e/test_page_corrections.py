@@ -8,7 +8,7 @@ import pytest
 
 from dear.data.images.photos import file_hash, hash_image
 from dear.data.sources.corrections import read_corrections
-from dear.serving.service import Service, list_example_files, load_examples
+from dear.serving.service import Service
 from tests.e2e.page import Open, pytestmark, serving  # noqa: F401
 from tests.helpers.server import picture, png
 
@@ -23,12 +23,11 @@ def test_the_page_corrects_what_it_shows(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Behind the token, into the table beside the data; of an example its file counts, not what is shown."""
+    """Behind the token, into the table beside the data."""
     monkeypatch.setenv("DEAR_CACHE", str(tmp_path / "cache"))
     folder = tmp_path / "images"
     picture(4).save(folder / "photo.jpg")
-    service.data, service.examples = folder, load_examples(folder)
-    service.example_files = list_example_files(folder, service.examples)
+    service.data = folder
     with serving(service, "secret") as address:
         page = browse(f"{address}?token=secret", viewport={"width": width, "height": 844})
         page.wait_for_selector("h1:has-text('shades')")
@@ -42,7 +41,7 @@ def test_the_page_corrects_what_it_shows(
         page.fill("#label", "None of these")
         page.press("#label", "Enter")
         page.wait_for_selector("#saved:has-text('Saved: remove.')")
-        page.click("#examples button[title=photo]")
+        page.set_input_files("#file", str(folder / "photo.jpg"))
         page.wait_for_selector("#saved", state="hidden")
         page.wait_for_selector("#result details[open]")
         page.fill("#label", "an owl")

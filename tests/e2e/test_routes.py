@@ -28,7 +28,7 @@ STATIC = Path(dear.__file__).parent / "serving" / "static"
 def client(start_server: Start) -> Iterator[Any]:
     """A client of a server with low limits and without a token."""
     limits = ("--limits.upload", "1", "--limits.megapixels", "2")
-    address = start_server(*limits, "--examples", "photos")[1]
+    address = start_server(*limits)[1]
     with httpx.Client(base_url=address, trust_env=False, timeout=60) as client:
         yield client
 
@@ -53,7 +53,6 @@ def test_health_and_info(client: Any, predictor: dear.Predictor) -> None:
     assert info["classes"] == [*predictor.classes]
     assert info["features"] == [*predictor.features]
     assert {*info["attributes"]} < {*predictor.features}
-    assert {*info["examples"]} == {"0", "1", "2"}
     assert (info["layers"], info["heads"]) == (predictor.clip.image.depth, predictor.clip.image.heads)
     assert info["index"] == {"rows": 3, "features": [*predictor.features]}
     assert info["roles"] is True
@@ -164,13 +163,8 @@ def test_attention(client: Any, predictor: dear.Predictor, cup: bytes) -> None:
         assert image.format == "PNG"
 
 
-def test_roles_and_examples(client: Any, predictor: dear.Predictor, served: Path) -> None:
+def test_roles(client: Any, predictor: dear.Predictor) -> None:
     assert client.get("/api/roles").json() == json.loads(json.dumps(predictor.bundle.roles.to_json()))
-    for number, name in enumerate(client.get("/api/info").json()["examples"]):
-        picture = client.get(f"/api/examples/{number}")
-        assert picture.headers["content-type"] == "image/png"
-        shown, file = Image.open(io.BytesIO(picture.content)), Image.open(served / f"photos/{name}.png")
-        assert shown.tobytes() == file.tobytes()
 
 
 def test_metrics_and_schema(client: Any, cup: bytes) -> None:
@@ -186,7 +180,7 @@ def test_metrics_and_schema(client: Any, cup: bytes) -> None:
     assert float(values["dear_images_total"]) >= float(values["dear_batches_total"]) >= 1
     schema = client.get("/openapi.json").json()
     assert schema["openapi"].startswith("3.1")
-    routes = "attention batch examples/{number} info labels neighbors predict roles"
+    routes = "attention batch info labels neighbors predict roles"
     assert {*schema["paths"]} == {"/health", "/metrics", *(f"/api/{route}" for route in routes.split())}
     body = schema["paths"]["/api/predict"]["post"]["requestBody"]["content"]
     assert {*body} == {"image/*", "multipart/form-data"}
@@ -261,7 +255,7 @@ def test_refusals(client: Any, cup: bytes, case: str) -> None:
 def test_broken_images_and_unknown_gets_are_refused(client: Any, cup: bytes) -> None:
     broken = client.post("/api/predict", content=cup[: len(cup) // 2])
     assert (broken.status_code, broken.json()["kind"]) == (422, "image")
-    for path, status in (("/nothing", 404), ("/api/examples/3", 404), ("/api/predict", 405)):
+    for path, status in (("/nothing", 404), ("/api/predict", 405)):
         answer = client.get(path)
         assert (answer.status_code, answer.json()["kind"]) == (status, "not-found")
 

@@ -1,8 +1,7 @@
 """The page of a bundle's classifier: its verdict, its mistakes, its calibration."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from jaxtyping import UInt8
@@ -19,9 +18,8 @@ from dear.data.images.decode import as_image
 from dear.data.images.transforms import load_test_views
 from dear.evaluation.metrics import expected_error, reliability
 from dear.evaluation.predictions import ImagePredictions
-from dear.report.drawing import Drawing
 from dear.report.grid import csv_file
-from dear.report.mistakes import Mistakes, find_mistakes, mistakes_section
+from dear.report.mistakes import find_mistakes, mistakes_section
 from dear.report.plots import describe_calibration, reliability_diagram
 from dear.report.render import render_page, write_page
 from dear.writing import require_writable
@@ -31,47 +29,23 @@ MISTAKES = 24
 THUMBNAIL = 224
 
 
-@dataclass(frozen=True)
-class EvaluationPage:
-    """The text of a page, its figures by name, and the mistakes that it shows."""
-
-    text: str
-    figures: dict[str, Drawing]
-    mistakes: Mistakes
-
-
+@torch.no_grad()
 def write_evaluation(
     folder: Path | str,
-    predictor: Predictor,
-    dataset: Dataset,
-    **options: Any,
-) -> tuple[BundleScores, tuple[Path, ...]]:
-    """Score a bundle, and write the page ``evaluation.html`` into a folder, with its tables and figures as
-    files; ``options`` are those of `evaluation_page`. Returns the scores and the files, the page first.
-
-    Raises DataError as `evaluate_bundle`, OutputError for a folder that cannot be written to.
-    """
-    require_writable(Path(folder), "the page to", folder=True)
-    scores, page = evaluation_page(predictor, dataset, **options)
-    numbers = {name: value for name, value in vars(scores).items() if isinstance(value, int | float)}
-    tables = page.mistakes.tables()
-    tables["scores.csv"] = DataFrame({"score": [*numbers], "value": [*map(float, numbers.values())]})
-    files = {name: csv_file(table) for name, table in tables.items()}
-    return scores, write_page(Path(folder), PAGE, page.text, files, page.figures.values())
-
-
-@torch.no_grad()
-def evaluation_page(
     predictor: Predictor,
     dataset: Dataset,
     *,
     split: str = "test",
     own_classes: bool = True,
     let_through: float | None = None,
-) -> tuple[BundleScores, EvaluationPage]:
-    """The scores of `evaluate_bundle` and their page. ``let_through`` is the share of images of no class that
-    look like one (`measure_others`), for the scores. Raises as `evaluate_bundle`.
+) -> tuple[BundleScores, tuple[Path, ...]]:
+    """Score a bundle, and write the page ``evaluation.html`` into a folder, with its
+    tables and figures as files. ``let_through`` is the share of images of no class that look like one
+    (`measure_others`), for the scores. Returns these and the files, the page first.
+
+    Raises DataError as `evaluate_bundle`, OutputError for a folder that cannot be written to.
     """
+    require_writable(Path(folder), "the page to", folder=True)
     bundle = predictor.bundle
     scores, predictions, images = evaluate_images(predictor, dataset, split=split, own_classes=own_classes)
     scores = replace(scores, let_through=let_through)
@@ -104,7 +78,11 @@ def evaluation_page(
         left_out=scores.left_out,
         images=len(images),
     )
-    return scores, EvaluationPage(text, figures, mistakes)
+    numbers = {name: value for name, value in vars(scores).items() if isinstance(value, int | float)}
+    tables = mistakes.tables()
+    tables["scores.csv"] = DataFrame({"score": [*numbers], "value": [*map(float, numbers.values())]})
+    files = {name: csv_file(table) for name, table in tables.items()}
+    return scores, write_page(Path(folder), PAGE, text, files, figures.values())
 
 
 def load_view(predictor: Predictor, images: Images, index: int) -> UInt8[Tensor, "3 size size"]:

@@ -23,8 +23,6 @@ def command_build(
     backbone: Flat[Backbone] = Backbone(),
     roles: Path | None = None,
     out: Path = Path("index"),
-    batch: int = 64,
-    workers: int = 0,
 ) -> Built:
     """Index the images of a folder, for `dear index query`.
 
@@ -45,8 +43,6 @@ def command_build(
         roles: Role table for --features heads: a file, or discovered, ground-truth, published or textspan. By
             default the package's table of these weights.
         out: Folder of the index.
-        batch: Images that go through the model at a time.
-        workers: Threads that decode images; 0 means one per processor, at most 8.
     """
     from dear.adapters.bundle_config import check_bundle
     from dear.backbone.names import is_local
@@ -86,8 +82,7 @@ def command_build(
             Path(folder),
             out,
             model=_absolute(bundles[0]) if bundles else "",
-            threads=DataSettings(workers=workers).threads,
-            batch=batch,
+            threads=DataSettings().threads,
             progress=progress,
         )
 
@@ -122,7 +117,6 @@ def command_query(
     words: list[str] | None = None,
     count: int = 10,
     itself: bool = False,
-    sheet: Path | None = None,
     bundle: str | None = None,
     options: Flat[BundleOptions] = BundleOptions(),
 ) -> dict[str, Any]:
@@ -137,13 +131,11 @@ def command_query(
         words: Features that are compared with words, not with the image of the query, such as color=red.
         count: How many images to find.
         itself: Include the query itself in the results if the index has it.
-        sheet: PNG file to write, with the query and the images that were found.
         bundle: Where the bundle is, if it has moved since the index was built.
     """
     if not text and not os.path.exists(query):
         raise DataError(f"there is no image {query}: check the path, or give --text to search by a text.")
     from dear.retrieval.index import open_index, pair_weights
-    from dear.retrieval.sheet import contact_sheet, save_sheet
 
     mixed = pair_weights(by, weights)
     opened = open_index(index)
@@ -159,9 +151,7 @@ def command_query(
         hits = opened.query_text(encoder, query, mixed, count=count)
     else:
         hits = opened.query_image(encoder, Path(query), mixed, count=count, itself=itself, words=worded)
-    if sheet is not None:
-        save_sheet(contact_sheet(None if text else Path(query), [hits], opened.folder), sheet)
-    return {"query": query, "folder": opened.folder, "weights": mixed, "hits": hits, "sheet": sheet}
+    return {"query": query, "folder": opened.folder, "weights": mixed, "hits": hits}
 
 
 def render_query(result: dict[str, Any], console: PrintableConsole) -> None:
@@ -174,8 +164,6 @@ def render_query(result: dict[str, Any], console: PrintableConsole) -> None:
         rows.append((rank, f"{hit.score:.3f}", *(f"{hit.by[name]:.3f}" for name in names), file))
     headings = ["", "score", *(f"by {name}" for name in names), "file"]
     console.print(table(f"in {result['folder']}", headings, rows))
-    if result["sheet"] is not None:
-        console.say(f"contact sheet: {result['sheet']}")
 
 
 def _index_encoder(metadata: dict[str, Any], bundle: str | None, options: BundleOptions) -> "Encoder":

@@ -19,7 +19,6 @@ def command(
     bundle: BundleName,
     *,
     index: Path | None = None,
-    examples: Path | None = None,
     data: Path | None = None,
     host: str = "127.0.0.1",
     port: int = 7860,
@@ -34,7 +33,6 @@ def command(
     Args:
         index: Index of images, in which the page finds neighbors. It was built with this bundle, or with
             --features heads on its backbone.
-        examples: Folder of images to try on the page. Everyone who may use the page can see them.
         data: Folder of the images that the bundle was fitted on. Corrections from the page or the API are
             written there, into corrections.csv. Needs a token.
         host: Address to listen on. Any address but this machine's own needs a token.
@@ -57,7 +55,7 @@ def command(
     except ImportError as error:
         raise SettingsError(f"serving needs {error.name}: {installation('app')}.") from error
     from dear.data.sources.corrections import corrections_file
-    from dear.serving.service import Service, list_example_files, load_examples
+    from dear.serving.service import Service
 
     token = token or os.environ.get(TOKEN) or None
     if data is not None and corrections_file(data) is None:
@@ -71,9 +69,7 @@ def command(
     with socket:
         name = expanded(bundle).resolve().name if expanded(bundle).exists() else bundle
         predictor = options.load(bundle)
-        shown = load_examples(examples) if page and examples else {}
-        files = list_example_files(examples, shown) if examples and shown else {}
-        service = Service(predictor, limits, open_index(index) if index else None, name, shown, data, files)
+        service = Service(predictor, limits, open_index(index) if index else None, name, data)
         app = create_app(service, token=token, hosts=hosts, origin=public and public.origin, page=page)
         name = f"[{host}]" if ":" in host else host
         url, hint = f"http://{name}:{socket.getsockname()[1]}/", "?token=..." if token else ""

@@ -299,6 +299,14 @@ class Index:
         return self.query(vectors, weights, count=count)
 
 
+def read_indexed(path: Path, sha256: str) -> bytes:
+    """A file of an index. Raises DataError if it cannot be read, or was changed since it was indexed."""
+    content = read_image(path)
+    if hashlib.sha256(content).hexdigest() != sha256:
+        raise DataError(f"{path} was changed since it was indexed.")
+    return content
+
+
 def open_index(folder: Path) -> Index:
     """Open an index for queries. Raises DataError if there is none, or it is damaged, incomplete or empty."""
     index = Index(folder)

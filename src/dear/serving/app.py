@@ -73,7 +73,7 @@ def create_app(
     None for any. ``origin`` is that of a proxy in front of it, in lower case.
     """
     app: FastAPI = FastAPIOffline(redoc_url=None, title="dear", version=__version__, description=ABOUT)
-    limits, examples = service.limits, [*service.examples.values()]
+    limits = service.limits
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=hosts, www_redirect=False)
     app.middleware("http")(Guard(limits, token, origin))
     count_requests(app, service)
@@ -106,13 +106,6 @@ def create_app(
     async def info() -> dict[str, Any]:
         """The served bundle, a caution about its backbone, the limits, and how requests were batched."""
         return describe(service)
-
-    @app.get("/api/examples/{number}", response_class=Response)
-    async def example(number: int) -> Response:
-        """An example image, counted from 0, as PNG."""
-        if not 0 <= number < len(examples):
-            raise Refused(404, "not-found", f"there are {len(examples)} examples, from 0 on.")
-        return Response(examples[number], media_type="image/png")
 
     @app.get("/api/roles")
     async def roles() -> dict[str, Any]:
@@ -236,7 +229,6 @@ def describe(service: Service) -> dict[str, Any]:
         "weights": asdict(bundle.weights),
         "caution": CAUTION if bundle.model == TINY else None,
         "tested": tested,
-        "examples": [*map(without_surrogates, service.examples)],
         "classes": predictor.classes,
         "features": predictor.features,
         "explained": explain_features(bundle.method, [*predictor.features, UNOWNED]),

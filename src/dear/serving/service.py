@@ -3,15 +3,12 @@
 import asyncio
 import hashlib
 import logging
-import random
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, TypeVar
 
 import torch
@@ -23,7 +20,7 @@ from torch import Tensor
 from dear.adapters.attention import attention_maps
 from dear.adapters.index_encoder import BundleEncoder
 from dear.adapters.predictor import Predictor, Vocabulary
-from dear.data.images.decode import FORMATS, as_image, as_picture, decode, encode_png, open_image
+from dear.data.images.decode import FORMATS, as_image, as_picture, encode_png, open_image
 from dear.data.images.hashes import hash_files
 from dear.data.images.photos import hash_image
 from dear.data.images.transforms import eval_view, to_unit
@@ -40,9 +37,8 @@ from dear.data.sources.folder import image_files
 from dear.errors import DataError, DearError, first_line
 from dear.limits import LimitError, at_most
 from dear.retrieval.encoder import HeadEncoder
-from dear.retrieval.index import Index, pair_weights
+from dear.retrieval.index import Index, pair_weights, read_indexed
 from dear.retrieval.results import Hit
-from dear.retrieval.sheet import read_indexed
 from dear.serving.limits import Limits, Refused
 from dear.text import printable
 from dear.writing import csv_path
@@ -52,7 +48,6 @@ MOST_COPIES = 20
 DECODERS = 2  # images decoded at a time, as each takes up to a gigabyte
 SIDE, LONGEST = 160, 640
 """Pixels of the shorter side of a thumbnail, and at most of the longer one."""
-MAX_EXAMPLES, EXAMPLE_SIDE, EXAMPLE_LONGEST = 8, 512, 1024
 REDUCED = 1024  # pixels that each side of a large JPEG keeps at least
 DEFAULTS = Limits()
 THUMBNAILS = 128  # that are kept in memory
@@ -112,17 +107,13 @@ class Service:
         limits: Limits = DEFAULTS,
         index: Index | None = None,
         name: str = "",
-        examples: Mapping[str, bytes] = MappingProxyType({}),
         data: Path | None = None,
-        example_files: Mapping[bytes, Path] = MappingProxyType({}),
     ) -> None:
-        """``name`` is the bundle's display name; ``examples`` are offered on the page (`load_examples`), and
-        ``example_files`` are theirs. Corrections of images are kept beside ``data``.
-        Raises DataError if the index is of another bundle or, with features of heads, of another backbone.
+        """``name`` is the bundle's display name. Corrections of images are kept beside ``data``. Raises
+        DataError if the index is of another bundle or, with features of heads, of another backbone.
         """
         self.predictor, self.limits, self.index = predictor, limits, index
-        self.name, self.examples = name or predictor.bundle.method, examples
-        self.data, self.example_files = data, example_files
+        self.name, self.data = name or predictor.bundle.method, data
         self._model, self._names, self._search = (ThreadPoolExecutor(1) for _ in range(3))
         self._decoders, self._corrections = ThreadPoolExecutor(DECODERS), ThreadPoolExecutor(1)
         self._thumbnail = lru_cache(THUMBNAILS)(self._make_thumbnail)
@@ -209,8 +200,7 @@ class Service:
         return await run_in(self._corrections, self._correct, table, image, key, name)
 
     def _correct(self, table: Path, image: bytes, key: str, name: str) -> dict[str, Any]:
-        settings, example = DataSettings(), self.example_files.get(image)
-        content = hash_image(image) if example is None else hash_image(example)
+        settings, content = DataSettings(), hash_image(image)
         files = image_files(table.parent)
         hashes = hash_files(files, settings.threads, settings.cache_folder())
         here = [
@@ -241,28 +231,6 @@ def make_png(picture: UInt8[Tensor, "3 height width"], longest: int) -> bytes:
     image = as_image(picture)
     image.thumbnail((longest, longest))
     return encode_png(image)
-
-
-def load_examples(folder: Path) -> dict[str, bytes]:
-    """Up to eight images of a folder for the page, as PNG by their path without the suffix. Raises DataError
-    if none can be read.
-    """
-    paths, examples = image_files(folder), dict[str, bytes]()
-    for path in random.Random(0).sample(paths, len(paths)):  # not all of the first class
-        if len(examples) < MAX_EXAMPLES:
-            with suppress(DataError):
-                picture = decode(path, EXAMPLE_SIDE)
-                name = path.relative_to(folder).with_suffix("").as_posix()
-                examples[name] = make_png(picture, EXAMPLE_LONGEST)
-    if not examples:
-        raise DataError(f"--examples {folder}: give a folder of images; none can be read there.")
-    return examples
-
-
-def list_example_files(folder: Path, examples: Mapping[str, bytes]) -> dict[bytes, Path]:
-    """The file of each of the examples of a folder, by their content on the page."""
-    names = {path.relative_to(folder).with_suffix("").as_posix(): path for path in image_files(folder)}
-    return {png: names[name] for name, png in examples.items()}
 
 
 async def run_in(threads: ThreadPoolExecutor, work: Callable[..., Result], *arguments: object) -> Result:

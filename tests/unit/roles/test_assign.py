@@ -51,7 +51,6 @@ def test_the_evidence(table: RoleTable) -> None:
     assert {"color", "animal", "location"} <= set(names)
     assert 10 <= len(names) <= 14
     texts = {text for phrases in HEADS.values() for text in phrases}
-    assert {point[3] for point in table.evidence["points"]} == texts
     assert table.evidence["phrases"] == len(texts)
     low, high = table.evidence["thresholds"]
     assert low <= high

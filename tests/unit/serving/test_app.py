@@ -58,7 +58,7 @@ def serve(predictor: Predictor) -> Iterator[Serve]:
 FORM = b'--b\r\nContent-Disposition: form-data; name="image"; filename="x"\r\n\r\n' + PNG + b"\r\n--b--\r\n"
 TEXT = st.text(max_size=60)
 NUMBER = st.integers(-(2**70), 2**70).map(str) | st.floats().map(str) | TEXT
-ROUTES = st.sampled_from(["predict", "batch", "neighbors", "attention", "info", "roles", "examples/0", "x"])
+ROUTES = st.sampled_from(["predict", "batch", "neighbors", "attention", "info", "roles", "x"])
 PARAMETERS = st.dictionaries(
     st.sampled_from(["top", "classes", "layer", "head", "token", "png", "by", "weights", "count", "x"]),
     NUMBER | st.lists(TEXT, max_size=4).map(",".join),
@@ -236,10 +236,8 @@ def test_clients_choose_no_label_of_the_metrics(serve: Serve) -> None:
     client = serve()
     for number in range(3):
         client.request(f"X{number}", f"/nothing{number}")
-        client.get(f"/api/examples/{number}")
     text = client.get("/metrics").text
     assert 'dear_http_requests_total{handler="none",status="404"} 3.0' in text
-    assert 'handler="/api/examples/{number}",status="404"} 3.0' in text
     assert "nothing" not in text
     assert "X1" not in text
 
@@ -257,13 +255,14 @@ def test_a_route_takes_the_fields_that_its_schema_has(serve: Serve) -> None:
 
 
 def documented() -> set[tuple[str, str]]:
-    """The routes in the table of the guide: "| `POST /api/predict?top=5` | ...", a row's method for all."""
-    rows = re.findall(r"^\| (`(?:GET|POST) .*?) \|", GUIDE, flags=re.MULTILINE)
-    return {
-        (row[1:].split()[0], path.split("?")[0])
-        for row in rows
-        for path in re.findall(r"(?<=[` ])/[^` ]*", row)
-    }
+    """The routes in the tables of the guide, "| `/api/predict?top=5` | ...", of which each has a way."""
+    routes = set[tuple[str, str]]()
+    for way, table in re.findall(
+        r"^Requests with (GET|POST).*?\n\n(.*?)\n\n", GUIDE, re.MULTILINE | re.DOTALL
+    ):
+        paths = re.findall(r"`(/[^`?]*)", "\n".join(row.split("|")[1] for row in table.splitlines()))
+        routes |= {(way, path) for path in paths}
+    return routes
 
 
 def test_the_routes_are_those_that_are_documented(predictor: Predictor) -> None:
@@ -285,8 +284,8 @@ def test_the_page_of_the_api_loads_nothing_from_elsewhere(serve: Serve) -> None:
 def test_the_guide_names_every_kind() -> None:
     sources = "".join(path.read_text() for path in (ROOT / "src/dear/serving").glob("*.py"))
     kinds = {*re.findall(r'Refused\(\s*\d{3}, "([a-z-]+)"', sources)}
-    [sentence] = [line for line in GUIDE.splitlines() if "where `kind` is" in line]
-    assert {*re.findall(r"`([a-z-]+)`", sentence.partition("where")[2])} == {"kind", *kinds}
+    rows = GUIDE.partition("| status | kind | reason |")[2].partition("\n\n")[0]
+    assert {*re.findall(r"^\|[^|]*\| `([a-z-]+)`", rows, re.MULTILINE)} == kinds
 
 
 def test_the_containers_health_check_succeeds_if_the_server_answers(

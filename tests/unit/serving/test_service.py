@@ -5,20 +5,18 @@ import io
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 import torch
 from PIL import Image
 from torch import Tensor
 
-from dear.errors import DataError
 from dear.serving.limits import Limits
 from tests.helpers.server import bomb, picture, png
 
 pytest.importorskip("fastapi", reason="the extra `app` is not installed")
 from dear.data.images.decode import as_picture
-from dear.serving.service import Batcher, decode_picture, load_examples
+from dear.serving.service import Batcher, decode_picture
 
 
 async def submit(batcher: Batcher, numbers: Sequence[int], leaves: int | None = None) -> list[object]:
@@ -75,21 +73,3 @@ def test_a_large_jpeg_is_reduced_while_it_is_decoded() -> None:
     assert pixels.shape == (3, 2048, 1536)
     want = torch.tensor([[0, 0, 255], [255, 128, 0]])
     assert (pixels[:, 1000, [100, 1400]].T.int() - want).abs().max() < 4
-
-
-def test_examples_of_a_folder(tmp_path: Path) -> None:
-    for seed in range(3):
-        path = tmp_path / "some" / ("more" if seed else "") / f"cup {seed}.png"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        picture(seed).save(path)
-    (tmp_path / "some" / "bad.png").write_bytes(b"x")
-    Image.new("RGB", (3000, 600)).save(tmp_path / "some" / "long.png")
-    examples = {
-        name: Image.open(io.BytesIO(content)) for name, content in load_examples(tmp_path / "some").items()
-    }
-    assert examples.pop("long").size == (1024, 205)  # 600 pixels become 512, 3000 2560
-    assert {*examples} == {"cup 0", "more/cup 1", "more/cup 2"}
-    for name, shown in examples.items():
-        assert shown.tobytes() == picture(int(name[-1])).tobytes()
-    with pytest.raises(DataError):
-        load_examples(tmp_path / "none")

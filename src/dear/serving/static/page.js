@@ -268,27 +268,10 @@ function take(file) {
   $("preview").hidden = true;
   $("preview").src = URL.createObjectURL(file);
   document.querySelector("main").classList.add("busy");
-  for (const one of document.querySelectorAll("#examples button")) one.setAttribute("aria-pressed", "false");
   for (const id of [...(info.layers ? ["look"] : []), ...(info.index ? ["near"] : [])]) $(id).hidden = false;
   classify();
   look();
   if (info.index) neighbors();
-}
-
-// Examples, each of which is used as if it had been dropped.
-function offer(names) {
-  $("examples").hidden = !names.length;
-  $("examples").querySelector("div").replaceChildren(...names.map((name, at) => {
-    const shown = el("img", { src: `api/examples/${at}`, alt: "" });
-    shown.addEventListener("load", () => shown.classList.toggle("small", shown.naturalWidth < 100));
-    const made = el("button", { type: "button", "aria-pressed": "false", title: name }, shown, el("span", {}, ...name.split(/(?<=[/])/).flatMap((part) => [el("br"), ...breakable(part)]).slice(1)));
-    made.addEventListener("click", async () => {
-      const content = await (await answer(await fetch(`api/examples/${at}`))).blob();
-      takeAll([new File([content], `${name.split("/").pop()}.png`, { type: content.type })]);
-      made.setAttribute("aria-pressed", "true");
-    });
-    return made;
-  }));
 }
 
 function listen() {
@@ -339,7 +322,6 @@ async function start() {
     take(file);
     $("image").scrollIntoView({ block: "nearest" });
   } });
-  offer(info.examples);
   $("bounds").textContent = `Up to ${info.limits.upload} MiB and ${info.limits.megapixels} megapixels`;
   $("known").replaceChildren(...["none", ...info.classes].map((name) => el("option", { value: name })));
   $("others").placeholder = info.classes.slice(0, 3).join(", ");
