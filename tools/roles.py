@@ -15,7 +15,7 @@ from dear.backbone.clip import Identity
 from dear.errors import DearError
 from dear.roles.assign import build_table
 from dear.roles.compare import Agreement, compare
-from dear.roles.settings import PRESETS, RoleSettings
+from dear.roles.settings import RoleSettings
 from dear.roles.table import FOLDER, RoleTable, named_table
 from dear.roles.textspan_format import in_layers, read_textspan
 
@@ -29,7 +29,8 @@ FACTS = {
     "CIFAR100_completeness_image_descriptions_general_top_10_heads_ViT-B-16.txt: 10 phrases a head",
     "layers": [9, 10, 11, 12],
 }
-DEFAULT, PAPER = PRESETS["default"], PRESETS["paper"]
+DEFAULT = RoleSettings()
+PAPER = RoleSettings(space="embeddings", clustered="heads", entropy_over="attributes", min_sizes=(5,))
 READINGS = {
     "`default`": DEFAULT,
     "`--settings.entropy-over attributes`": replace(DEFAULT, entropy_over="attributes"),

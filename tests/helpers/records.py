@@ -195,7 +195,6 @@ def table(**changes: Any) -> RoleTable:
         "thresholds": [0.15, 0.9],
         "phrases": 7,
         "left_out_by_hdbscan": 2,
-        "points": [[0.0, 1.0, "color", "red & <b>"], [2.0, 1.5, "animal", "a dog"], [1.0, 1.0, "color", "x"]],
     }
     weights = {"model": "small", "pretrained": "random", "sha256": "ab" * 32}
     whole = {"schema": 1, "source": "by <hand>", "weights": weights, "attributes": ["color", "shape"]}

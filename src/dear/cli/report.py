@@ -16,7 +16,6 @@ def command(
     out: Path | None = None,
     title: str | None = None,
     weights: str | None = None,
-    mistakes_of: tuple[str, ...] = (),
     against: str | None = None,
 ) -> Any:
     """Write tables and figures of the run records in a folder: HTML, Markdown, LaTeX and CSV.
@@ -26,17 +25,13 @@ def command(
         out: Folder of the report. By default "report" in the folder of the records.
         title: Title of the page. By default the name of the folder.
         weights: First digits of the hash of the weights to report, if the records come from several.
-        mistakes_of: Methods whose confusions, classes and mistakes the page shows. By default the method that
-            the report is about, and zero-shot.
         against: Method that all others are compared with, by its name in the tables. The comparison has
             paired differences over data sets and seeds, and over test images, with intervals, p-values and
-            Holm's correction.
+            Holm's correction. Its mistakes are then shown, in place of those of zero-shot.
     """
     from dear.report.folder import write_folder_report
 
-    return write_folder_report(
-        folder, out, title=title, weights=weights, mistakes_of=mistakes_of, against=against
-    )
+    return write_folder_report(folder, out, title=title, weights=weights, against=against)
 
 
 def render(result: "FolderReport", console: PrintableConsole) -> None:

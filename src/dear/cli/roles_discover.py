@@ -1,6 +1,6 @@
 """`dear roles discover` and `dear roles assign`: a role for every attention head."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,7 @@ from dear.cli.options import Backbone
 from dear.cli.parsing import Flat
 from dear.cli.roles import render, write_table
 from dear.errors import SettingsError
-from dear.roles.settings import Preset, RoleSettings, with_preset
+from dear.roles.settings import RoleSettings
 
 if TYPE_CHECKING:
     from dear.data.dataset import Images
@@ -26,26 +26,14 @@ class Naming:
     """How phrases become roles.
 
     Attributes:
-        preset: Settings by name. paper takes the paper's words literally: sentence embeddings as they are,
-            the heads' phrases clustered alone, entropy over the core attributes.
         settings: Settings of the step from phrases to roles.
-        attributes: Core attributes by name, such as weather,material: short for --settings.attributes.
         out: File to write the role table to.
         html: File to write the page of the table to. By default beside the table.
     """
 
-    preset: Preset = "default"
     settings: RoleSettings = field(default_factory=RoleSettings)
-    attributes: tuple[str, ...] = ()
     out: Path = Path("roles.json")
     html: Path | None = None
-
-    def options(self) -> dict[str, Any]:
-        """The arguments of a discovery."""
-        if self.attributes and self.settings.attributes:
-            raise SettingsError("--attributes and --settings.attributes: give one.")
-        settings = replace(self.settings, attributes=self.attributes or self.settings.attributes)
-        return {"settings": with_preset(settings, self.preset)}
 
     def files(self, *others: Path | None) -> tuple[Path, Path]:
         """The files of the table and its page. Raises OutputError unless they and others can be written."""
@@ -127,7 +115,6 @@ def command_discover(
         chosen = train = Subset(dataset.train, evenly_spaced(len(dataset.train), images))
         names = train.paths or [dataset.classnames[label] for label in train.labels.tolist()]
     with StepProgress() as progress:
-        progress.note(pool.notice)
         shown = list["HeadGallery"]()
         choose = partial(
             build_gallery, clip, chosen, a_head=images_a_head, name=names.__getitem__, progress=progress
@@ -141,7 +128,7 @@ def command_discover(
             facts={"data": data or "scenes of the Attribute World"},
             inspect=(lambda parts, span: shown.append(choose(parts, span.first))) if images_a_head else None,
             progress=progress,
-            **naming.options(),
+            settings=naming.settings,
         )
         curve = layer_curve(clip, chosen, analyzed_layers(clip, layer_numbers), progress=progress)
     if spans is not None:
@@ -181,6 +168,6 @@ def command_assign(
             Identity(model, pretrained, ""),
             source=f"assigned from {spans.name}",
             facts={"spans": spans.name, "layers": list(layer_numbers)},
-            **naming.options(),
+            settings=naming.settings,
         )
     return write_table(table, out, page)

@@ -1,17 +1,20 @@
-"""Plain values from JSON and YAML, without duplicate keys; lists in a line."""
+"""Plain values from JSON and YAML, without duplicate keys; tables in CSV; lists in a line."""
 
 import csv
+import io
 import json
 import re
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
-from dear.reading.files import ReadingError, decoded, read_bytes
+from dear.errors import DataError
+from dear.reading.files import ReadingError, decoded, read_bytes, read_text
 
-QUOTES: Final = "Is there a quotation mark that is not closed?"
+DELIMITERS: Final = ",;\t"
 
 
 def split_list(text: str) -> list[str]:
@@ -23,6 +26,26 @@ def split_list(text: str) -> list[str]:
     except csv.Error as error:
         raise ValueError(f"{text!r:.200} is not a comma-separated list ({error}).") from None
     return [entry.strip() for row in rows for entry in row]
+
+
+def read_csv(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """The rows of a table that are not empty, each with the number of its line. A tab separates the cells of
+    a .tsv; in other files it is what the first line has most of: commas, semicolons or tabs. Raises
+    ReadingError, and DataError naming the line for a quotation mark that is not closed.
+    """
+    lines = io.StringIO(read_text(path), newline=None).readlines()
+    first = re.sub(r'"[^"]*"', "", lines[0] if lines else "")
+    likely = max(DELIMITERS, key=lambda sign: (first.count(sign), -first.find(sign)))
+    rows = csv.reader(lines, delimiter="\t" if path.suffix.lower() == ".tsv" else likely, strict=True)
+    last = 0  # line that was read without an error
+    try:
+        for row in rows:
+            last = rows.line_num
+            if any(map(str.strip, row)):
+                yield last, row
+    except csv.Error as error:
+        hint = "Is there a quotation mark that is not closed?"
+        raise DataError(f"{path}, line {last + 1}: {error}. {hint}") from error
 
 
 def read_json(path: Path, *, file_names: bool = False) -> Any:

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+
+from pandas import DataFrame
 
 from dear.evaluation.ablations import METHOD, Ablation, ablations
 from dear.report import published
@@ -18,9 +19,6 @@ from dear.report.protocols.half_scores import (
 )
 from dear.report.records import CHANCE, Record, checked, data_sets_of, is_benchmark, runs_frame
 from dear.text import plural
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
 
 PUBLISHED_DATA = {"average of 11": "11 data sets", "ImageNet": "ImageNet"}
 
@@ -52,7 +50,7 @@ def _seeds(number: tuple[float, float | None]) -> int:
     return 1 if number[1] is None else 3
 
 
-def ablation_grid(ablation: Ablation, frame: "DataFrame", *, with_published: bool) -> tuple[Grid, set[str]]:
+def ablation_grid(ablation: Ablation, frame: DataFrame, *, with_published: bool) -> tuple[Grid, set[str]]:
     """The table of an ablation, over the data sets that all its rows have, without rows if nothing was
     varied; and the variants in it that were run on no other data set.
     """

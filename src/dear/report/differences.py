@@ -2,18 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from pandas import DataFrame
 
 from dear.errors import DataError, UnknownNameError
 from dear.evaluation.predictions import list_parts, load_predictions
 from dear.report.grid import INTERVAL, Cell, Grid, GridRow
 from dear.report.intervals import FEWEST, LEVEL, describe_groups, half_width, mcnemar_test
 from dear.report.records import Record, data_set, grouped, method_label, record_title
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
 
 RESAMPLES = 10_000
 COLUMNS = (
@@ -24,7 +22,7 @@ P_VALUES = 1, 7  # columns
 
 
 def difference_grid(
-    name: str, measure: str, outcomes: "DataFrame", records: Sequence[Record], against: str
+    name: str, measure: str, outcomes: DataFrame, records: Sequence[Record], against: str
 ) -> Grid:
     """Every other method minus ``against``, in points. ``outcomes`` has a row a run: its label, the title of
     what it was tested on, the seed, and the value of the measure in percent. P-values have Holm's correction.

@@ -6,7 +6,7 @@ import html
 import io
 import re
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -103,14 +103,6 @@ def figure_files(drawings: Iterable[Drawing]) -> dict[str, bytes]:
             f"figure-{drawing.name}.pdf": drawing.pdf,
         }
     return files
-
-
-def concept_styles(concepts: Sequence[str]) -> dict[str, tuple[str, str]]:
-    """A color and a marker for each concept; the pairs are distinct for up to 35 concepts."""
-    return {
-        concept: (PALETTE[number % len(PALETTE)], MARKERS[number // len(PALETTE) % len(MARKERS)])
-        for number, concept in enumerate(concepts)
-    }
 
 
 def line_style(number: int, colors: int = len(PALETTE)) -> dict[str, Any]:

@@ -99,13 +99,12 @@ def write_folder_report(
     *,
     title: str | None = None,
     weights: str | None = None,
-    mistakes_of: Sequence[str] = (),
     against: str | None = None,
 ) -> FolderReport:
     """Write the report of a folder's records into ``out`` (its subfolder "report" if None).
 
-    ``title`` is by default the name of the folder. ``mistakes_of`` names the methods whose mistakes are
-    shown, by default the main one and zero-shot; ``against`` the method that all others are compared with.
+    ``title`` is by default the name of the folder; ``against`` names the method that all others are compared
+    with.
 
     Raises:
         DataError: for records that cannot be combined in one report.
@@ -114,9 +113,7 @@ def write_folder_report(
     records = of_weights(read_folder(folder), weights)
     frame = runs_frame(readable(records))  # empty for retrievals alone
     title = title or without_surrogates(folder.resolve().name)
-    page = report_page(
-        title=title, records=records, notes=(SELECTION,), mistakes_of=mistakes_of, against=against
-    )
+    page = report_page(title=title, records=records, notes=(SELECTION,), against=against)
     tables = page.tables
     markdown = "\n".join(grid.to_markdown() for grid in tables)
     texts = {

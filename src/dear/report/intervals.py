@@ -4,7 +4,7 @@ their test. scipy is loaded when the first of its functions is used.
 
 import math
 from collections.abc import Sequence
-from statistics import NormalDist
+from statistics import NormalDist, stdev
 
 from dear.text import plural
 
@@ -17,12 +17,18 @@ GROUPED = 0.9
 """Groups per image below which the images are said to be too dependent for the intervals."""
 
 
-def half_width(values: Sequence[float], level: float = LEVEL) -> float | None:
-    """Half the width of the t interval of the mean; None with fewer than `FEWEST` values."""
-    from scipy.stats import sem, t
+def half_width(values: Sequence[float]) -> float | None:
+    """Half the width of the t interval of the mean, at `LEVEL`; None with fewer than `FEWEST` values."""
+    return t_half_width(stdev(values), len(values)) if len(values) >= FEWEST else None
 
-    count = len(values)
-    return float(t.ppf(0.5 + level / 2, count - 1) * sem(values)) if count >= FEWEST else None
+
+def t_half_width(deviation: float, count: int) -> float | None:
+    """The same of values of which the sample deviation is known."""
+    from scipy.stats import t
+
+    if count < FEWEST:
+        return None
+    return float(t.ppf(0.5 + LEVEL / 2, count - 1)) * deviation / math.sqrt(count)
 
 
 def share_interval(hits: int, of: int) -> tuple[float, float]:

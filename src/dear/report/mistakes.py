@@ -78,20 +78,18 @@ class Mistakes:
         """The scores of the classes that have images, as fractions: ``accuracy`` is recall, ``precision`` is
         missing where no image is predicted to be of the class, ``F1`` is their harmonic mean.
         """
-        pairs, count = self.pairs, len(self.classes)
-        images = np.bincount(pairs.label, pairs.images, count)
-        predicted = np.bincount(pairs.prediction, pairs.images, count)
-        right = pairs[pairs.label == pairs.prediction]
-        correct = np.bincount(right.label, right.images, count)
-        with np.errstate(invalid="ignore"):
-            scores = {
-                "class": self.classes,
-                "images": images.astype(np.int64),
-                "accuracy": correct / images,
-                "precision": correct / predicted,
-                "F1": 2 * correct / (images + predicted),
-            }
-        return DataFrame(scores)[images > 0]
+        right = self.pairs[self.pairs.label == self.pairs.prediction].set_index("label").images
+        images, predicted = (self.pairs.groupby(side).images.sum() for side in ("label", "prediction"))
+        counts = DataFrame({"images": images, "right": right, "predicted": predicted}).fillna(0)
+        counts = counts[counts.images > 0].astype(np.int64)
+        scores = {
+            "class": [self.classes[label] for label in counts.index],
+            "images": counts.images,
+            "accuracy": counts.right / counts.images,
+            "precision": counts.right / counts.predicted,
+            "F1": 2 * counts.right / (counts.images + counts.predicted),
+        }
+        return DataFrame(scores)
 
     def tables(self) -> dict[str, DataFrame]:
         """The scores of the classes, the images by class and prediction, and the most confident mistakes, by

@@ -5,7 +5,9 @@ numbers as one long table, from which every other is made.
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
+
+from pandas import DataFrame
 
 from dear.data.sources.benchmarks import benchmarks
 from dear.errors import DataError
@@ -14,9 +16,6 @@ from dear.evaluation.records import SCHEMA, part_of
 from dear.evaluation.resolve import MethodSetup, resolve
 from dear.methods.registry import METHODS
 from dear.training.settings import TrainSettings
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
 
 Record = Mapping[str, Any]
 Value = TypeVar("Value")
@@ -108,13 +107,11 @@ def is_benchmark(dataset: Mapping[str, Any]) -> bool:
     return str(dataset.get("name")) in benchmarks()
 
 
-def runs_frame(records: Iterable[Record]) -> "DataFrame":
+def runs_frame(records: Iterable[Record]) -> DataFrame:
     """All numbers of some runs as one long table: a row for each run, part of its results ("base",
     "targets NAME", "joint novel" ...) and metric; values are fractions. ``label`` and ``title`` are those of
     the method and the data set in other tables.
     """
-    from pandas import DataFrame
-
     rows = [
         {
             "protocol": protocol(record),

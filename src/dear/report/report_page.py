@@ -15,7 +15,7 @@ from dear.report.differences import difference_grid
 from dear.report.drawing import Drawing
 from dear.report.grid import Cell, Grid, GridRow
 from dear.report.plots import fusion_map, mean_curves, training_curves
-from dear.report.protocols import Summary, summaries_of
+from dear.report.protocols import Figure, Summary, summaries_of
 from dear.report.records import (
     Record,
     data_set,
@@ -41,6 +41,10 @@ TOY = (
     "The backbone is the tiny CLIP that comes with the package, a toy that knows drawings alone: none of "
     "these numbers holds for photographs."
 )
+FUSION = (
+    "The score of a class is a sum of terms: of the class feature (cls), and of one feature for each "
+    "attribute, that of the attribute's token. Training finds what each weighs; together they are 100%."
+)
 
 
 @dataclass(frozen=True)
@@ -58,12 +62,11 @@ def report_page(
     title: str,
     records: Iterable[Record],
     notes: Sequence[str] = (),
-    mistakes_of: Sequence[str] = (),
     against: str | None = None,
 ) -> ReportPage:
     """The report of run records; a deterministic function of its input and of the tested images that it
-    shows. ``mistakes_of`` names the methods whose mistakes are shown, by default the main one and zero-shot;
-    ``against`` the method that all others are compared with in a table of its own.
+    shows. ``against`` is the method that all others are compared with in a table of its own; the mistakes of
+    it, or else of zero-shot, are beside those of the main method.
 
     Raises:
         DataError: for records that cannot be combined in one table, or other malformed input.
@@ -74,7 +77,9 @@ def report_page(
     by_method = grouped(summaries[0].runs, method_label)
     main = _main_method(by_method)
     reference = reference if reference in by_method else None
-    role_table, fusion = role_table_of(records), fusion_grid(by_method[main])
+    role_table = role_table_of(records)
+    if fusion := fusion_summary(by_method[main]):
+        summaries.append(fusion)
     grids = [grid for summary in summaries for grid in summary.grids]
     figures = [figure for summary in summaries for figure in summary.figures]
     if any(row.published for grid in grids for row in grid.rows) or any(
@@ -83,8 +88,7 @@ def report_page(
         notes = [PUBLISHED, *notes]
     tested = [record for record in records if PROTOCOLS[protocol(record)].scored]
     parts = mistakes_by_part(tested)
-    mistakes = mistakes_page(parts, tested, main, reference, mistakes_of)
-    weights = fusion_map(fusion) if fusion else None
+    mistakes = mistakes_page(parts, tested, main, against or reference)
     losses, validated = (mean_curves(by_method[main], measure) for measure in ("loss", "val"))
     training = training_curves(losses, validated)
     roles = head_role_map(role_table) if role_table else None
@@ -95,8 +99,6 @@ def report_page(
         main=main,
         summaries=summaries,
         figures=grouped(figures, lambda figure: figure.grid),
-        fusion=fusion,
-        fusion_map=weights,
         training=training,
         validated=bool(validated),
         roles=roles,
@@ -114,12 +116,11 @@ def report_page(
         section.matrix
         for methods in mistakes.get("datasets", {}).values()
         for method in methods
-        if method in (mistakes_of or [main])
         for _, section in methods[method]
+        if method == main
     ]
-    drawings = (*(figure.drawing for figure in figures), *matrices, weights, training, roles)
-    tables_and_weights = (*grids, *([fusion] if fusion else []))
-    return ReportPage(text, tuple(filter(None, drawings)), tables_and_weights, tuple(parts))
+    drawings = (*(figure.drawing for figure in figures), *matrices, training, roles)
+    return ReportPage(text, tuple(filter(None, drawings)), tuple(grids), tuple(parts))
 
 
 def _compared(summary: Summary, against: str | None) -> Summary:
@@ -197,7 +198,7 @@ def role_table_of(records: Sequence[Record]) -> RoleTable | None:
     return next((RoleTable.from_json(table, record_title(records[0])) for table in tables if table), None)
 
 
-def fusion_grid(runs: Sequence[Record]) -> Grid | None:
+def fusion_summary(runs: Sequence[Record]) -> Summary | None:
     """The fusion weights of a method's runs, averaged over seeds: data sets down, features across; None if
     they have none.
     """
@@ -207,9 +208,11 @@ def fusion_grid(runs: Sequence[Record]) -> Grid | None:
     weights = DataFrame([run["fusion_weights"] for run in runs]).fillna(0)
     means = 100 * weights.groupby([data_set_title(run) for run in runs], sort=False).mean()
     rows = tuple(GridRow(str(title), tuple(map(Cell, row))) for title, *row in means.itertuples())
-    note = f"Fusion weights of {method_label(runs[0])} in percent, mean over seeds."
-    note += " Each feature has one weight, that of its attribute's token; no heads are averaged."
-    return Grid("fusion", "How features combine into the score", "Data set", tuple(means), rows, (note,))
+    note = f"Fusion weights of {method_label(runs[0])} in percent, mean over seeds. {FUSION}"
+    grid = Grid("fusion", "How features combine into the score", "Data set", tuple(means), rows, (note,))
+    drawing = fusion_map(grid)
+    caption = "Fusion weights in percent; darker is more."
+    return Summary(runs, [grid], [Figure("fusion", drawing, grid.title, caption)] if drawing else [])
 
 
 def _provenance(records: Sequence[Record]) -> list[tuple[str, str]]:

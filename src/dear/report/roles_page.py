@@ -2,18 +2,16 @@
 small JPEGs, each once whatever the number of heads that show it.
 """
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from PIL import Image
 
-from dear.report.drawing import NEUTRAL, PALETTE, Drawing, concept_styles, legend_below
+from dear.report.drawing import NEUTRAL, PALETTE, Drawing, legend_below
 from dear.report.render import data_url, render_page, write_html
 from dear.roles.ablation import LITTLE, LayerCurve
 from dear.roles.pictures import HeadGallery, HeadImages
@@ -53,23 +51,14 @@ def roles_page(
         thumbnails=_thumbnails(shown) if shown else {},
         roles=head_role_map(table),
         unit=UNIT,
-        map=phrase_map(table),
-        heads=[_head_row(head) | {"images": images.get((head.layer, head.head))} for head in table.heads],
+        images=images,
+        top_share=top_share,
+        share_mark=share_mark,
         settings=[
             (key, ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value))
             for key, value in table.settings.items()
         ],
     )
-
-
-def _head_row(head: HeadRole) -> dict[str, Any]:
-    """A head in the table of the page."""
-    return vars(head) | {
-        "top": top_share(head),
-        "word": head.attribute or head.concept or "–",
-        "mark": share_mark(head),
-        "parts": [f"{concept} {100 * share:.0f}%" for concept, share in head.share.items() if share > 0],
-    }
 
 
 def _thumbnails(pictures: HeadGallery) -> dict[int, str]:
@@ -170,29 +159,3 @@ def ablation_curve(curve: LayerCurve) -> Drawing:
     )
     text = f"Share of the embedding that is lost without the heads of a layer. {words}."
     return Drawing("layers", text, (5.2, 3.1), paint)
-
-
-def phrase_map(table: RoleTable) -> Drawing | None:
-    """Phrases on a plane, colored by concept; the name of each concept is at the median of its phrases. None
-    if the table has no map of its phrases.
-    """
-    points: Sequence[Sequence[Any]] = table.evidence.get("points") or ()
-    if not points:
-        return None
-    counts = Counter(str(point[2]) for point in points)
-    names = [name for name, _ in counts.most_common()]
-    styles = concept_styles([*dict.fromkeys([*table.attributes, *names])])
-
-    def paint(figure: Figure) -> None:
-        axes = figure.add_subplot()
-        for concept, (color, marker) in styles.items():
-            if concept in counts:
-                x, y, *_ = zip(*(point for point in points if point[2] == concept), strict=True)
-                axes.scatter(x, y, s=16, color=color, marker=marker, label=concept, linewidths=0)
-                middle = (float(np.median(x)), float(np.median(y)))
-                axes.annotate(concept, middle, ha="center", va="center", fontsize=10, fontweight="bold")
-        axes.set_axis_off()
-        legend_below(figure, 6, handletextpad=0.2, columnspacing=1.0)
-
-    words = ", ".join(f"{concept} {count}" for concept, count in counts.most_common())
-    return Drawing("phrases", f"Map of {len(points)} phrases by concept: {words}.", (5.7, 5.0), paint)

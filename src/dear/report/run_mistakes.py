@@ -1,8 +1,8 @@
 """The mistakes of runs in their report: those of several seeds together, by data set, part and method.
 
-A page shows the page's method and the one it is compared with, 32 parts at most: a matrix for each part,
-method and data set would make a page of many runs heavy, for 12 data sets and 16 methods have 384. The reader
-can name others (``dear report --mistakes-of``); all numbers are in the tables. [ours]
+A page shows its main method and the one that this is compared with, 32 parts at most: a matrix for each
+part, method and data set would make a page of many runs heavy, for 12 data sets and 16 methods have 384. All
+numbers are in the tables. [ours]
 """
 
 from collections import Counter, defaultdict
@@ -145,36 +145,27 @@ def mistakes_page(
     records: Sequence[Record],
     main: str,
     reference: str | None,
-    requested: Sequence[str] = (),
 ) -> dict[str, Any]:
     """What the page shows of the mistakes of some records: ``datasets``, by data set (and protocol, if there
     are several) the sections of each method's parts; the ``shown`` methods, the ``hidden`` ones that there is
     no room for, and those ``without`` predictions; {} if no run has predictions. With several numbers of
     shots, the largest is used.
-
-    Raises DataError for a requested method without predictions.
     """
     methods = distinct(part.method for part in parts)
-    if unknown := [method for method in requested if method not in methods]:
-        raise DataError(
-            f"no run of {unknown[0]!r} has predictions beside its record: "
-            f"those that do are of {', '.join(methods) or 'no method'}."
-        )
     if not parts:
         return {}
     runs_of = grouped(parts, lambda part: (part.protocol, part.dataset, part.method))
     at_most = [part for some in runs_of.values() for part in some if part.shots == max(p.shots for p in some)]
-    visible = [part for part in at_most if part.method in (requested or (main, reference))] or at_most
-    visible = visible if requested else visible[:MAX_PARTS]
+    visible = [part for part in at_most if part.method in (main, reference)] or at_most
     several_protocols = len({part.protocol for part in parts}) > 1
     datasets = defaultdict[str, dict[str, list[tuple[RunMistakes, MistakesSection]]]](dict)
     names = Counter[str]()
-    for runs in visible:
+    for runs in visible[:MAX_PARTS]:
         title = f"{runs.title}, {runs.protocol}" if several_protocols else runs.title
         names[name := runs.slug] += 1
         section = runs.section(name if names[name] == 1 else f"{name}-{names[name]}")
         datasets[title].setdefault(runs.method, []).append((runs, section))
-    shown = distinct(part.method for part in visible)
+    shown = distinct(part.method for part in visible[:MAX_PARTS])
     return {
         "datasets": datasets,
         "at_shots": len({part.shots for part in parts}) > 1,

@@ -18,14 +18,13 @@ from torch.nn.functional import normalize
 
 from dear.backbone.clip import Identity
 from dear.errors import DataError, SettingsError
-from dear.roles.clusters import Clusters, find_clusters, optional, validity
+from dear.roles.clusters import Clusters, find_clusters, validity
 from dear.roles.phrases import Pool, embed_phrases, general_pool
 from dear.roles.settings import RoleSettings
 from dear.roles.table import Head, HeadRole, Role, RoleTable
 from dear.text import plural
 
 K_RANGE = range(3, 8)
-MAPPED = 1000  # phrases on the map; if there are more, every second, third, ...
 
 
 @dataclass(frozen=True)
@@ -212,7 +211,6 @@ def build_table(
         "thresholds": [round(low, 4), round(high, 4)] if limits else [],
         "phrases": len(texts),
         "left_out_by_hdbscan": int((clusters.labels[: len(texts)] < 0).sum()),
-        "points": _points(texts, clusters, concept, s.seed),
     }
     options = {name: value for name, value in asdict(s).items() if value is not None}
     return RoleTable(
@@ -305,21 +303,3 @@ def _best_k(by_k: Mapping[str, float]) -> int:
     if not by_k:
         raise SettingsError("fewer than 3 concepts occur, so K cannot be chosen: give --settings.attributes.")
     return int(max(by_k, key=lambda k: by_k[k]))
-
-
-def _points(
-    texts: Sequence[str], clusters: Clusters, concept: Mapping[str, str], seed: int
-) -> list[list[Any]]:
-    """The heads' phrases on a plane (t-SNE of the clustered space): x, y, concept, phrase."""
-    step = -(-len(texts) // MAPPED)
-    texts, rows = texts[::step], clusters.reduced[: len(texts) : step]
-    if len(rows) < 4:
-        return []
-    make = optional("sklearn.manifold").TSNE
-    # The exact method: the fast one sums in an order that depends on the threads.
-    perplexity = min(30.0, (len(rows) - 1) / 3)
-    flat = make(perplexity=perplexity, init="pca", method="exact", random_state=seed).fit_transform(rows)
-    return [
-        [round(float(x), 2), round(float(y), 2), concept[text], text]
-        for (x, y), text in zip(flat, texts, strict=True)
-    ]

@@ -2,7 +2,6 @@
 sentence embeddings of phrases.
 """
 
-import csv
 import hashlib
 import json
 import re
@@ -10,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from torch.nn.functional import normalize
 from dear.backbone.loading.lite import SentenceEncoder
 from dear.errors import DataError, SettingsError, WeightsError, installation
 from dear.reading.files import ReadingError, expanded, read_lines
+from dear.reading.plain import read_csv
 from dear.world.factors import FACTORS, STYLES
 from dear.world.names import packaged_json
 from dear.world.render import GLYPHS
@@ -40,13 +41,11 @@ class Pool:
         name: "general", "world" or the file.
         phrases: The phrases, in order.
         concepts: The concept of each phrase; empty for a user's file without concepts.
-        notice: A description of what was left out of a file, or "".
     """
 
     name: str
     phrases: tuple[str, ...]
     concepts: tuple[str, ...] = ()
-    notice: str = ""
 
     def __len__(self) -> int:
         return len(self.phrases)
@@ -112,19 +111,18 @@ def read_pool(path: Path) -> Pool:
     """A user's phrases: a text file in UTF-8 with one phrase per line, or a CSV file with the columns phrase
     and concept; surrounding spaces are removed.
 
-    Blank lines and repeats are left out and counted in the pool's notice. Raises DataError for a file that is
-    missing, without a phrase or in another encoding, and for a CSV file that lacks a column or a concept, or
-    has fewer than two concepts.
+    Blank lines and repeats are left out. Raises DataError for a file that is missing, without a phrase or in
+    another encoding, and for a CSV file that lacks a column or a concept, or has fewer than two concepts.
     """
-    lines = read_lines(path)
-    while lines and not lines[-1].strip():
-        lines.pop()
-    rows = [(line.strip(), "") for line in lines]
     if has_concepts := path.suffix.lower() == ".csv":
-        table = csv.DictReader(lines)
-        if not {"phrase", "concept"} <= {*(table.fieldnames or ())}:
+        lines = read_csv(path)
+        header = [name.strip() for name in next(lines, (0, []))[1]]
+        table = [dict(zip_longest(header, cells[: len(header)], fillvalue="")) for _, cells in lines]
+        if not {"phrase", "concept"} <= {*header}:
             raise DataError(f"{path} has no columns phrase and concept: name them in its first line.")
-        rows = [((row["phrase"] or "").strip(), (row["concept"] or "").strip()) for row in table]
+        rows = [(row["phrase"].strip(), row["concept"].strip()) for row in table]
+    else:
+        rows = [(line.strip(), "") for line in read_lines(path)]
     concepts = dict(row for row in reversed(rows) if row[0])  # the first of repeats
     if not concepts:
         raise DataError(f"{path} contains no phrase: write one per line.")
@@ -133,10 +131,7 @@ def read_pool(path: Path) -> Pool:
         raise DataError(f"{path} has no concept for the phrase {lacking[0]!r}.")
     if has_concepts and len({*concepts.values()}) < 2:
         raise DataError(f"{path} has one concept, {concepts[phrases[0]]!r}: clusters need at least two.")
-    written = sum(bool(phrase) for phrase, _ in rows)
-    blank, repeated = len(rows) - written, written - len(phrases)
-    notice = f"{path}: left out {blank} blank lines and {repeated} repeats." if blank or repeated else ""
-    return Pool(str(path), phrases, tuple(concepts[p] for p in phrases) if has_concepts else (), notice)
+    return Pool(str(path), phrases, tuple(concepts[p] for p in phrases) if has_concepts else ())
 
 
 def with_articles(text: str) -> str:

@@ -2,7 +2,7 @@
 or by a kind of table in the package.
 """
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -76,34 +76,6 @@ class RoleSettings:
             raise SettingsError(f"min_sizes is {self.min_sizes}: it must be at least 2 each.")
         if len({*self.attributes}) < len(self.attributes):
             raise SettingsError(f"attributes is {self.attributes}: it must be names that differ.")
-
-
-Preset = Literal["default", "paper"]
-PRESETS: dict[Preset, RoleSettings] = {
-    "default": RoleSettings(),
-    "paper": RoleSettings(
-        space="embeddings", clustered="heads", entropy_over="attributes", min_sizes=(5,), min_samples=5
-    ),
-}
-"""Settings by name: ours, and the paper's words taken literally. HDBSCAN has its own defaults there, as the
-paper states none.
-"""
-
-
-def with_preset(settings: RoleSettings, name: Preset) -> RoleSettings:
-    """The settings with those of a preset. Raises SettingsError for one that is set otherwise already."""
-    default, preset = RoleSettings(), PRESETS[name]
-    of_preset = {
-        field.name: getattr(preset, field.name)
-        for field in fields(RoleSettings)
-        if getattr(preset, field.name) != getattr(default, field.name)
-    }
-    for key, value in of_preset.items():
-        if getattr(settings, key) not in (getattr(default, key), value):
-            raise SettingsError(
-                f"{key} is {getattr(settings, key)!r}, but the preset {name} sets it to {value!r}: omit one."
-            )
-    return replace(settings, **of_preset)
 
 
 def check_table(name_or_path: str) -> None:

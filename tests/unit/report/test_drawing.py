@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from dear.evaluation.metrics import Bin
-from dear.report.drawing import INK, Drawing, concept_styles
+from dear.report.drawing import INK, Drawing
 from dear.report.grid import Cell, Grid, GridRow
 from dear.report.plots import (
     few_shot_plot,
@@ -129,7 +129,3 @@ def test_a_bar_is_as_wide_as_its_bin() -> None:
             (pytest.approx(2.5), pytest.approx(45)),  # nine tenths, in the middle
             (pytest.approx(50.5), pytest.approx(9)),
         ]
-
-
-def test_concepts_look_different() -> None:
-    assert len({*concept_styles([str(number) for number in range(35)]).values()}) == 35

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from dear.report.roles_page import phrase_map, roles_page, write_roles_page
+from dear.report.roles_page import roles_page, write_roles_page
 from dear.roles.pictures import HeadGallery
 from tests.helpers.records import PLACES, curve, noise_pictures, table
 
@@ -17,7 +17,7 @@ from tests.helpers.records import PLACES, curve, noise_pictures, table
 def test_everything_that_the_table_holds(tmp_path: Path) -> None:
     path = write_roles_page(tmp_path / "deep" / "roles.html", table())
     page = path.read_text(encoding="utf-8")
-    assert page.count("<svg") == 2
+    assert page.count("<svg") == 1
     assert "color 90% · shape 10%" in page
     assert "by &lt;hand&gt;" in page
     assert "red &amp; &lt;b&gt;" in page
@@ -42,11 +42,6 @@ def test_a_table_without_evidence() -> None:
         assert absent not in page
 
 
-def test_what_the_map_of_phrases_says() -> None:
-    drawing = phrase_map(table())
-    assert "Map of 3 phrases by concept: color 2, animal 1." in drawing.description
-
-
 def test_the_page_has_each_picture_once() -> None:
     page = roles_page(table(), curve=curve(0.9), pictures=noise_pictures(PLACES, 2, 5))
     assert page.count("data:image/jpeg;base64,") == 5
@@ -55,7 +50,7 @@ def test_the_page_has_each_picture_once() -> None:
     assert 'id="layer-10-head-2"' in page
     assert 'href="#layer-10-head-2"' in page
     assert "of 5 images" in page
-    assert page.count("<svg") == 3
+    assert page.count("<svg") == 2
     assert "What the heads carry" in page
     assert "http" not in page.replace("http://www.w3.org", "")
     assert 'class="warning"' not in page

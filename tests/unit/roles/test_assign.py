@@ -22,7 +22,7 @@ from dear.roles.assign import (
     thresholds,
 )
 from dear.roles.phrases import Pool
-from dear.roles.settings import RoleSettings, with_preset
+from dear.roles.settings import RoleSettings
 from dear.roles.table import RoleTable
 from tests.unit.roles.samples import HEADS, WEIGHTS
 
@@ -51,7 +51,6 @@ def test_the_evidence(table: RoleTable) -> None:
     assert {"color", "animal", "location"} <= set(names)
     assert 10 <= len(names) <= 14
     texts = {text for phrases in HEADS.values() for text in phrases}
-    assert {point[3] for point in table.evidence["points"]} == texts
     assert table.evidence["phrases"] == len(texts)
     low, high = table.evidence["thresholds"]
     assert low <= high
@@ -77,15 +76,6 @@ def test_entropy_over_the_attributes() -> None:
     every = tuple(dict.fromkeys(row["concept"] for row in over_concepts.evidence["clusters"]))
     over_all = build_table(HEADS, WEIGHTS, source="by hand", settings=replace(settings, attributes=every))
     assert [head.entropy for head in over_all.heads] == [head.entropy for head in over_concepts.heads]
-
-
-def test_a_preset_fills_in_what_is_not_given() -> None:
-    paper = with_preset(RoleSettings(quantile=0.3), "paper")
-    assert (paper.space, paper.clustered, paper.entropy_over) == ("embeddings", "heads", "attributes")
-    assert paper.quantile == 0.3
-    assert with_preset(RoleSettings(k=3), "default") == RoleSettings(k=3)
-    with pytest.raises(SettingsError, match=r"min_sizes is .17,., but the preset paper sets it to .5,."):
-        with_preset(RoleSettings(min_sizes=(17,)), "paper")
 
 
 def test_heads_without_phrases_and_a_pool_without_concepts() -> None:

@@ -52,12 +52,11 @@ def test_the_worlds_pool_speaks_the_worlds_language() -> None:
 
 
 def test_a_users_file(tmp_path: Path) -> None:
-    """Blanks and repeats are left out with a notice."""
+    """Blanks and repeats are left out."""
     path = tmp_path / "mine.txt"
     path.write_bytes("\ufeffa red thing\r\n\nein Gemälde  \na red thing\n\n".encode())
     pool = load_pool(str(path))
     assert (pool.phrases, pool.concepts) == (("a red thing", "ein Gemälde"), ())
-    assert pool.notice == f"{path}: left out 1 blank lines and 1 repeats."
 
 
 def test_a_users_table_has_concepts(tmp_path: Path) -> None:
@@ -74,7 +73,6 @@ def test_a_users_table_has_concepts(tmp_path: Path) -> None:
     pool = load_pool(str(path))
     assert pool.phrases == ("rain, heavy", "a wooden wall")
     assert pool.concepts == ("weather", "material")
-    assert pool.notice == f"{path}: left out 1 blank lines and 1 repeats."
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 file of the user, by ImageNet for WordNet ids, or by their own spelling.
 """
 
-import csv
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,8 +13,8 @@ from pathlib import Path
 
 from dear.errors import DataError
 from dear.limits import at_most
-from dear.reading.files import ReadingError, read_text
-from dear.reading.plain import QUOTES, parse_json
+from dear.reading.files import ReadingError, read_lines
+from dear.reading.plain import read_csv, read_json
 from dear.text import FEW, compose, list_names, plural, without_surrogates
 
 NUMBER = re.compile(r"[+-]?\d{1,15}(\.\d{1,15})?", re.ASCII)
@@ -152,32 +151,28 @@ def read_names(path: Path) -> dict[str, str] | list[str]:
     The suffix .json or .csv determines the format; any other file has lines of a folder, a space and a name.
     """
     try:
-        text = read_text(path)
+        if path.suffix.lower() == ".json":
+            content = read_json(path)
+        elif path.suffix.lower() == ".csv":
+            content = [row for _, row in read_csv(path)]
+        else:
+            content = [line.split(maxsplit=1) for line in read_lines(path) if line.strip()]
     except ReadingError as error:
         raise DataError(f"cannot read the class names {path}: {error.reason}.") from error
     if path.suffix.lower() == ".json":
-        content = parse_json(text, path)
         values = content.values() if isinstance(content, dict) else content
         if not isinstance(content, dict | list) or not all(isinstance(v, str) and v.strip() for v in values):
             raise DataError(f"{path} needs a list of class names, or an object of folder and class name.")
         return content
-    lines = text.splitlines(keepends=True)
-    rows: Iterable[list[str]] = (line.strip().split(maxsplit=1) for line in lines)
-    if path.suffix.lower() == ".csv":
-        signs = [sign for sign in re.sub(r'"[^"]*"', "", lines[0] if lines else "") if sign in ",;"]
-        rows = csv.reader(lines, delimiter=signs[0] if signs else ",", strict=True)
     names = dict[str, str]()
-    try:
-        for number, row in enumerate(rows):
-            pair = [cell.strip() for cell in row]
-            if not any(pair) or (number == 0 and tuple(map(str.lower, pair)) in HEADERS):
-                continue
-            if len(pair) != 2 or not all(pair):
-                raise DataError(f"{path}: {' '.join(pair)!r:.80} is not a folder and a class name.")
-            if names.setdefault(*pair) != pair[1]:
-                raise DataError(f"{path} names a folder twice: {pair[0]!r:.80}.")
-    except csv.Error as error:
-        raise DataError(f"{path}: {error}. {QUOTES}") from error
+    for number, row in enumerate(content):
+        pair = [cell.strip() for cell in row]
+        if number == 0 and tuple(map(str.lower, pair)) in HEADERS:
+            continue
+        if len(pair) != 2 or not all(pair):
+            raise DataError(f"{path}: {' '.join(pair)!r:.80} is not a folder and a class name.")
+        if names.setdefault(*pair) != pair[1]:
+            raise DataError(f"{path} names a folder twice: {pair[0]!r:.80}.")
     return names
 
 

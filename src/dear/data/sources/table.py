@@ -1,14 +1,12 @@
 """A CSV or JSONL file of images with their labels and, optionally, their splits."""
 
-import csv
-import io
 import os
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import chain, islice
+from itertools import chain, islice, zip_longest
 from pathlib import Path
 from shlex import quote
 from typing import Any, NamedTuple
@@ -19,8 +17,8 @@ from dear.data.sources.listing import PURPOSE, UNDIVIDED, Listing, Row
 from dear.data.sources.paths import find_files, require_inside
 from dear.data.sources.splits import Split, split_of
 from dear.errors import DataError, DearError, as_fault, fault
-from dear.reading.files import read_text
-from dear.reading.plain import QUOTES, parse_json
+from dear.reading.files import read_lines
+from dear.reading.plain import parse_json, read_csv
 from dear.text import FEW, list_names
 
 SUFFIXES = (".csv", ".tsv", ".jsonl")
@@ -35,7 +33,6 @@ BOXES = frozenset(["xmin", "x_min", "xmax", "x_max", "bbox", "bboxes", "box"])
 """Columns of tables for detection."""
 SEVERAL = re.compile(r"\s*[,;|]\s*")
 ONE_LABEL = "an image has one label here"
-DELIMITERS = ",;\t"
 ESCAPED = re.compile(r"^'(?=[=+\-@])")
 """The apostrophe before a name that a spreadsheet would take for a formula: `dear predict` writes it."""
 PROBABILITY, PREDICTED, CHECKED = "probability", "predicted", "checked"
@@ -291,16 +288,18 @@ def read_rows(table: Path, settings: DataSettings) -> Iterator[tuple[int, Any]]:
     """Each row with the number of its line: of a CSV file a mapping by column, of a JSONL file the line.
     Raises DataError for a table without the two columns.
     """
-    text = read_text(table)
     if table.suffix.lower() == ".jsonl":
-        yield from ((number, line) for number, line in enumerate(text.splitlines(), start=1) if line.strip())
+        yield from ((number, line) for number, line in enumerate(read_lines(table), start=1) if line.strip())
         return
-    rows = _read_csv(table, text, settings)
-    header = [*(rows.fieldnames or ())]
+    lines = read_csv(table)
+    header = _named_columns(next(lines, (0, []))[1], settings)
+    rows = (
+        (number, dict(zip_longest(header, cells[: len(header)], fillvalue=""))) for number, cells in lines
+    )
     names = [column(PATHS, header), column(LABELS, header)]
-    classes, first = list[str](), list[tuple[int, Any]]()
+    classes, first = list[str](), list[tuple[int, dict[str, str]]]()
     if missing := [name for name in names if name not in header]:
-        first = [(rows.line_num, row) for row in islice(rows, SAMPLE)]
+        first = [*islice(rows, SAMPLE)]
         sample = [row for _, row in first]
         classes = _columns_of_flags(sample, names[0])
         told = f", but a column for each of {list_names(classes, FEW)}: {ONE_LABEL}" if classes else ""
@@ -312,45 +311,36 @@ def read_rows(table: Path, settings: DataSettings) -> Iterator[tuple[int, Any]]:
             )
     if repeated := [name for name in (*names, "split") if header.count(name) > 1]:
         raise DataError(f"{table} has more than one column {repeated[0]!r}. Keep one.")
-    try:
-        for number, row in chain(first, ((rows.line_num, row) for row in rows)):
-            if any(cell.strip() for cell in row.values() if isinstance(cell, str)):  # not an emptied one
-                labels = _flagged(row, classes)
-                label = labels[0] if len(labels) == 1 else labels and f"[{', '.join(labels)}]"
-                yield number, row | {names[1]: label or ""} if classes else row
-    except csv.Error as error:
-        raise DataError(f"{table}, line {rows.line_num + 1}: {error}. {QUOTES}") from error
+    for number, row in chain(first, rows):
+        labels = _flagged(row, classes)
+        label = labels[0] if len(labels) == 1 else labels and f"[{', '.join(labels)}]"
+        yield number, row | {names[1]: label or ""} if classes else row
 
 
-def _columns_of_flags(rows: Sequence[Mapping[str, Any]], path: str) -> list[str]:
+def _columns_of_flags(rows: Sequence[Mapping[str, str]], path: str) -> list[str]:
     """The columns that have nothing but 0 and 1, as Roboflow has for classes."""
-    cells = {name: {str(row[name]).strip() for row in rows} for name in (rows[0] if rows else ())}
+    cells = {name: {row[name].strip() for row in rows} for name in (rows[0] if rows else ())}
     columns = [name for name, values in cells.items() if name != path and values <= {"0", "1"}]
     return columns if len(columns) > 1 else []
 
 
-def _flagged(row: Mapping[str, Any], columns: Sequence[str]) -> list[str]:
-    return [name for name in columns if str(row[name]).strip() == "1"]
+def _flagged(row: Mapping[str, str], columns: Sequence[str]) -> list[str]:
+    return [name for name in columns if row[name].strip() == "1"]
 
 
-def _is_one_hot(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> bool:
+def _is_one_hot(rows: Sequence[Mapping[str, str]], columns: Sequence[str]) -> bool:
     """True if each row has a 1 in the columns, half of them in a single one: then their names are labels."""
     counts = [len(_flagged(row, columns)) for row in rows]
     return bool(columns) and min(counts) > 0 and 2 * counts.count(1) >= len(counts)
 
 
-def _read_csv(table: Path, text: str, settings: DataSettings) -> "csv.DictReader[str]":
-    """The reader of a CSV file, its cells separated by what its first line has most of."""
-    lines = io.StringIO(text, newline=None).readlines()
-    is_tsv, line = table.suffix.lower() == ".tsv", lines[0] if lines else ""
-    rows = csv.DictReader(lines, delimiter="\t" if is_tsv else max(DELIMITERS, key=line.count), strict=True)
-    try:
-        header = [name.strip() for name in rows.fieldnames or ()]
-        kinds = {name.lower(): kind for kind, name in settings.named_columns.items()}
-        taken = {kinds[name.lower()] for name in header if name.lower() in kinds}
-        plain = [name.lower() if name.lower() in COLUMNS_READ else name for name in header]
-        others = [f"other {name}" if name in taken else name for name in plain]
-        rows.fieldnames = [kinds.get(name.lower(), other) for name, other in zip(header, others, strict=True)]
-    except csv.Error as error:  # a quotation mark that stays open
-        raise DataError(f"{table}, line 1: {error}. {QUOTES}") from error
-    return rows
+def _named_columns(header: Sequence[str], settings: DataSettings) -> list[str]:
+    """The columns of a table by the names that are read here; another one of a name that the user gives to a
+    column is "other NAME".
+    """
+    header = [name.strip() for name in header]
+    kinds = {name.lower(): kind for kind, name in settings.named_columns.items()}
+    taken = {kinds[name.lower()] for name in header if name.lower() in kinds}
+    plain = [name.lower() if name.lower() in COLUMNS_READ else name for name in header]
+    others = [f"other {name}" if name in taken else name for name in plain]
+    return [kinds.get(name.lower(), other) for name, other in zip(header, others, strict=True)]

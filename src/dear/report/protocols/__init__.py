@@ -5,15 +5,14 @@ All raise DataError for records that cannot be combined in one table.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pandas import DataFrame
 
 from dear.evaluation.protocols import PROTOCOLS
 from dear.report.drawing import Drawing
 from dear.report.grid import Cell, Grid
 from dear.report.records import Record, deviation_notes, grouped, protocol, readable
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ class Summary:
     grids: Sequence[Grid]
     figures: Sequence[Figure] = ()
     standing: Mapping[str, Mapping[str, Cell]] = field(default_factory=dict)
-    outcomes: "DataFrame | None" = None
+    outcomes: DataFrame | None = None
     measure: str = ""
     template: str | None = None
     variables: Mapping[str, Any] = field(default_factory=dict)

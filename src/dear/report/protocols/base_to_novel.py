@@ -4,15 +4,17 @@ paired over data sets, beside published numbers, and DeAR's ablations.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from dear.evaluation.protocols.base_to_novel import harmonic_mean
+from pandas import DataFrame
+
 from dear.evaluation.records import part_of
 from dear.report import published
 from dear.report.ablations import ablation_grids
 from dear.report.grid import INTERVAL, Cell, Grid, GridRow, marked, spread_over
-from dear.report.intervals import FEWEST, LEVEL, half_width
+from dear.report.intervals import FEWEST, LEVEL, half_width, t_half_width
 from dear.report.plots import gain_bars
 from dear.report.protocols import Figure, Summary
 from dear.report.protocols.half_scores import (
@@ -23,7 +25,6 @@ from dear.report.protocols.half_scores import (
     Cells,
     cells_of,
     chance_of,
-    means_of,
     scores_of,
     with_hm,
 )
@@ -39,10 +40,6 @@ from dear.report.records import (
     runs_frame,
     settings_of,
 )
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
-
 
 NAME = "base-to-novel"
 COSTS = ("Trainable parameters", "Seconds per run", "Peak memory, MiB")
@@ -112,7 +109,7 @@ def summarize(records: Sequence[Record], reference: str | None) -> Summary:
     return Summary(runs, grids, figures, standing, outcomes, "HM")
 
 
-def gains(results: Results, reference: str | None) -> "DataFrame":
+def gains(results: Results, reference: str | None) -> DataFrame:
     """HM minus that of the reference in points: a row a data set and a column a method, NaN without a run."""
     hms = results.runs.groupby(["title", "label"], sort=False)[HALVES].agg(fmean)
     table = with_hm(hms).hm.unstack().reindex(index=results.titles, columns=results.methods)
@@ -138,12 +135,11 @@ def results_grid(results: Results) -> Grid:
     return Grid(NAME, "Base-to-novel generalization", "Data set: method", TITLES, tuple(rows), (note,))
 
 
-def costs_of(records: Sequence[Record]) -> "DataFrame":
+def costs_of(records: Sequence[Record]) -> DataFrame:
     """What each method needs: its number of trained ``parameters``, on the data set with the most; the median
     ``seconds`` of a run, training and tests; the highest peak ``memory`` (process memory without a GPU); NaN
     where no record says.
     """
-    from pandas import DataFrame
 
     def facts(record: Record) -> dict[str, Any]:
         spent, peak = record.get("seconds") or {}, record.get("peak_memory") or {}
@@ -212,43 +208,37 @@ def paired_grid(results: Results) -> Grid:
 
 
 def published_grid(results: Results) -> Grid:
-    """Our numbers minus the published ones, for the methods and data sets that the paper prints and runs with
-    the backbone and shots of its numbers, and for the average of its eleven data sets where all are there;
-    with at least three seeds also half the width of the t interval.
+    """Our mean, the published number and the difference, by data set and on average over the paper's eleven,
+    of methods with the backbone and the shots of the published ones.
     """
-    runs = results.runs.set_index(["label", "title"]).sort_index()
     rows, compared, printed_spreads = list[GridRow](), list[tuple[str, str]](), list[str]()
-    by_method = dict[tuple[str, str], dict[str, str]]()  # (label, the paper's name) -> data sets' titles
+    titles_of = dict[tuple[str, str], dict[str, str]]()  # (label, the paper's name) -> data sets' titles
     groups = grouped(results.records, lambda record: (method_label(record), data_set(record)))
 
-    def compare(label: str, number: tuple[str, str], ours: "DataFrame") -> None:
+    def compare(label: str, titles: Sequence[str], number: tuple[str, str]) -> None:
+        ours = results.cells(label, titles)
+        title = titles[0] if len(titles) == 1 else AVERAGE
         for table, suffix in PRINTED_IN.items():
             if theirs := published.base_to_novel(table).get(number):
-                rows.append(GridRow(f"{label}{suffix}", _difference(ours, theirs)))
+                printed = (theirs[measure][0] for measure in MEASURES)
+                cells = tuple(chain(*map(_difference, filter(None, ours), printed)))
+                rows.append(GridRow(f"{title}: {label}{suffix}", cells))
                 compared.append(number)
                 if any(spread for _, spread in theirs.values()):
                     spreads = ", ".join(f"± {spread:.2f}" for _, spread in theirs.values())
                     printed_spreads.append(f"{', '.join(number)} {spreads}")
 
-    for (method, name), (run, *_) in groups.items():
-        # The paper's name for the method of the column, if it prints it.
+    for (label, name), (run, *_) in groups.items():
         of_run = part_of(run, "method"), settings_of(run, "method"), run.get("variant")
         paper = str(published.paper_method(*of_run))
         number = paper, published.paper_data_set(name)
         if number[1] != AVERAGE and published.comparable(paper, run):
-            title = data_set_title(run)
-            by_method.setdefault((method, paper), {})[number[1]] = title
-            compare(f"{title}: {method}", number, runs.loc[[(method, title)]])
+            titles_of.setdefault((label, paper), {})[number[1]] = data_set_title(run)
+            compare(label, [data_set_title(run)], number)
     eleven = {dataset for _, dataset in published.base_to_novel()} - {AVERAGE}
-    for (method, paper), titles in by_method.items():
+    for (label, paper), titles in titles_of.items():
         if eleven <= {*titles}:
-            wanted = results.runs.label.eq(method) & results.runs.title.isin(
-                [titles[name] for name in eleven]
-            )
-            means, same_seeds = means_of(results.runs[wanted])
-            if not same_seeds:  # only the average is defined
-                means = means.mean().to_frame().T
-            compare(f"{AVERAGE}: {method}", (paper, AVERAGE), means)
+            compare(label, [titles[name] for name in eleven], (paper, AVERAGE))
     notes = (
         f"Points; ± half-width of the {LEVEL:.0%} t interval over seeds, where there are at least {FEWEST}.",
         f"Published: {published.sources()['base_to_novel']}.",
@@ -261,15 +251,7 @@ def published_grid(results: Results) -> Grid:
     return Grid(f"{NAME}-published", title, "Data set: method", columns, tuple(rows), notes, INTERVAL)
 
 
-def _difference(ours: "DataFrame", theirs: published.Numbers) -> tuple[Cell, ...]:
-    """By measure: our mean, the published number, and the difference with its interval; HM is that of the
-    means of base and novel.
-    """
-    means = {half: fmean(ours[half]) for half in HALVES}
-    means["hm"] = harmonic_mean(means["base"], means["novel"])
-    cells = list[Cell]()
-    for measure in MEASURES:
-        mean, (printed, _) = means[measure], theirs[measure]
-        difference = Cell(mean - printed, half_width([*ours[measure]]), len(ours))
-        cells += [Cell(mean, None, len(ours)), Cell(printed), difference]
-    return tuple(cells)
+def _difference(ours: Cell, theirs: float) -> tuple[Cell, Cell, Cell]:
+    """Our mean, the published number, and the difference with its interval."""
+    half = None if ours.spread is None else t_half_width(ours.spread, ours.seeds)
+    return replace(ours, spread=None), Cell(theirs), Cell(ours.mean - theirs, half, ours.seeds)

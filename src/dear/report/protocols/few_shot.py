@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean
-from typing import TYPE_CHECKING
+
+from pandas import DataFrame
 
 from dear.report.grid import Cell, Grid, GridRow, marked
 from dear.report.plots import few_shot_plot
@@ -10,15 +11,12 @@ from dear.report.protocols import Figure, Summary
 from dear.report.records import AVERAGE, CHANCE, Record, checked, runs_frame
 from dear.text import plural
 
-if TYPE_CHECKING:
-    from pandas import DataFrame
-
 NAME = "few-shot"
 Curves = Mapping[str, Mapping[str, Mapping[int, Cell]]]
 """Data set title (the average last) -> method -> shots -> accuracy."""
 
 
-def few_shot_curves(frame: "DataFrame") -> Curves:
+def few_shot_curves(frame: DataFrame) -> Curves:
     """Means and deviations over seeds, in percent. A method has an average over several data sets if it has
     all of them, over the seeds that all of them have.
     """

@@ -3,14 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean
-from typing import TYPE_CHECKING
+
+from pandas import DataFrame
 
 from dear.evaluation.protocols.base_to_novel import harmonic_mean
 from dear.report.grid import Cell
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
-
 
 HALVES = ["base", "novel"]
 MEASURES = [*HALVES, "hm"]
@@ -21,7 +18,7 @@ LACKING: Cells = (None, None, None)
 SPREAD = "± standard deviation where there are several seeds"
 
 
-def scores_of(frame: "DataFrame", prefix: str = "", metric: str = "accuracy") -> "DataFrame":
+def scores_of(frame: DataFrame, prefix: str = "", metric: str = "accuracy") -> DataFrame:
     """Base, novel and HM of each run in percent, by label, title and seed; of "novel-decoupled" the base half
     has the accuracy, the novel one that of the class feature alone.
     """
@@ -34,7 +31,7 @@ def scores_of(frame: "DataFrame", prefix: str = "", metric: str = "accuracy") ->
     return with_hm(pairs.reindex(columns=HALVES).dropna().reset_index())
 
 
-def chance_of(frame: "DataFrame") -> "DataFrame":
+def chance_of(frame: DataFrame) -> DataFrame:
     """The same of guessing among the base classes of each data set, the first ceil(n / 2), and among the
     novel ones.
     """
@@ -43,12 +40,12 @@ def chance_of(frame: "DataFrame") -> "DataFrame":
     return with_hm(known.assign(seed=0, base=100 / base, novel=100 / (known.classes - base)))
 
 
-def with_hm(pairs: "DataFrame") -> "DataFrame":
+def with_hm(pairs: DataFrame) -> DataFrame:
     """The base and novel accuracies of a frame with their harmonic means."""
     return pairs.assign(hm=[harmonic_mean(*pair) for pair in pairs[HALVES].to_numpy()])
 
 
-def cells_of(runs: "DataFrame", titles: Sequence[str]) -> Cells:
+def cells_of(runs: DataFrame, titles: Sequence[str]) -> Cells:
     """The average of one method's runs over data sets."""
     runs = runs[runs.title.isin(titles)]
     by_title = runs.groupby("title", sort=False)
@@ -63,7 +60,7 @@ def cells_of(runs: "DataFrame", titles: Sequence[str]) -> Cells:
     return tuple(Cell(cell.mean, None, int(by_title.size().min())) for cell in cells)
 
 
-def means_of(runs: "DataFrame") -> tuple["DataFrame", bool]:
+def means_of(runs: DataFrame) -> tuple[DataFrame, bool]:
     """The averages over data sets of one method's runs, a row a seed, and True; if the seeds differ between
     data sets, the means over seeds, a row a data set, and False.
     """

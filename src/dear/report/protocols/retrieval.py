@@ -30,9 +30,13 @@ def summarize(records: Sequence[Record], reference: str | None) -> Summary:
         for grid, name, title in zip(grids, names, titles, strict=True)
         if grid
     ]
-    panels = [_panel(query) for query in part_of(records[0], "results").get("queries") or ()]
-    run = record_title(records[0]) if len(records) > 1 else ""
-    variables = {"panels": panels, "precision": shown, "run": run}
+    variables = {
+        "queries": part_of(records[0], "results").get("queries") or (),
+        "precision": shown,
+        "run": record_title(records[0]) if len(records) > 1 else "",
+        "factor_of": _factor_of,
+        "picture": _picture,
+    }
     return Summary(records, shown, template="retrieval.html.j2", variables=variables)
 
 
@@ -57,31 +61,9 @@ def precision_grid(results: Sequence[Mapping[str, Any]]) -> Grid | None:
     return Grid(NAME, TITLE, "Feature", tuple(factors), rows, (note,))
 
 
-def _panel(query: Mapping[str, Any]) -> dict[str, Any]:
-    """A query and its rows: a feature, how many neighbors match, and the neighbors, nearest first."""
-    factors, rows = query["factors"], []
-    for feature, neighbors in query["neighbors"].items():
-        shared = feature if feature in factors else FACTOR_OF.get(feature, feature)
-        if len(factors) == 1:  # of photographs the class alone is known
-            shared = next(iter(factors))
-        shown = [_neighbor(n, shared, factors, rank) for rank, n in enumerate(neighbors, start=1)]
-        matches = [neighbor["match"] for neighbor in shown if neighbor["match"] is not None]
-        rows.append((feature, f"{sum(matches)} of {len(matches)}" if matches else "factors shared", shown))
-    title = query.get("title") or ", ".join(factors.values())
-    return {"title": title, "image": _picture(query["image"]), "factors": factors, "rows": rows}
-
-
-def _neighbor(
-    neighbor: Mapping[str, Any], factor: str, query: Mapping[str, str], rank: int
-) -> dict[str, Any]:
-    """An image and its caption: its ``factor``, and whether it is the query's, or how many they share."""
-    factors = neighbor["factors"]
-    common = sum(factors[key] == value for key, value in query.items())
-    caption, match = f"{common} of {len(query)}", None
-    if factor in query:
-        caption, match = factors[factor], factors[factor] == query[factor]
-    alt = f"neighbor {rank}: {', '.join(factors.values())}"
-    return {"image": _picture(neighbor["image"]), "alt": alt, "caption": caption, "match": match}
+def _factor_of(feature: str, factors: Mapping[str, str]) -> str:
+    """The factor that the neighbors by a feature may share: of photographs the class alone is known."""
+    return next(iter(factors)) if len(factors) == 1 else FACTOR_OF.get(feature, feature)
 
 
 def _picture(image: str) -> str:

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 from statistics import fmean
-from typing import TYPE_CHECKING
+
+from pandas import DataFrame
 
 from dear.evaluation.ablations import METHOD
 from dear.report import published
@@ -17,9 +18,6 @@ from dear.report.records import (
     protocol,
     runs_frame,
 )
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
 
 TITLES = {
     "cross-dataset": "Cross-dataset transfer",
@@ -86,7 +84,7 @@ def summarize(records: Sequence[Record], reference: str | None) -> Summary:
     return Summary(records, [grid], (), standing, outcomes, "accuracy on a target")
 
 
-def _rows(frame: "DataFrame", targets: Sequence[str]) -> list[GridRow]:
+def _rows(frame: DataFrame, targets: Sequence[str]) -> list[GridRow]:
     """Source, average and targets of each method."""
     parts = ["source", *(f"targets {name}" for name in targets)]
     runs = frame.assign(value=100 * frame.value)
