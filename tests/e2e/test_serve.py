@@ -19,7 +19,7 @@ pytest.importorskip("uvicorn", reason="the extra `app` is not installed")
 
 PAGE = "docs/serve.md"
 [START] = (block for block in blocks(PAGE, "sh") if block.startswith("dear serve"))
-[REQUESTS] = (block for block in blocks(PAGE, "sh") if block.startswith("curl"))
+REQUESTS = "".join(block for block in blocks(PAGE, "sh") if block.startswith("curl"))
 [PYTHON] = (block for block in blocks(PAGE, "python") if "urllib" in block)
 ADDRESS = "http://127.0.0.1:7860"
 TOKEN = "secret"

@@ -146,7 +146,7 @@ class LeftOut:
         absent = absent or [torch.zeros(len(self.dataset.classnames)).bool()]
         has_copies = method.counts_copies and len(self._first) < len(self.images)
         is_closed = type(method).left_out_scores is not Method.left_out_scores
-        if is_closed and not has_copies and not self.is_grouped:
+        if is_closed and not has_copies:
             yield from self._closed_form(trial, absent)
             return
         if trial.pick is not None:  # it keeps what it is
@@ -202,7 +202,7 @@ class LeftOut:
         if not one_view and trial.run.setup.declared.trains:
             return images
         trunk = self._trunk(trial)
-        return TrainingImages(images.labels, lambda _: trunk)
+        return TrainingImages(images.labels, lambda _: trunk, images.groups)
 
     @torch.no_grad()
     def _trunk(self, trial: Trial) -> Float[Tensor, "item token width"]:
@@ -246,7 +246,8 @@ def absent_classes(classnames: Sequence[str]) -> list[Bool[Tensor, "class"]]:
 def _select(images: TrainingImages, rows: Int[Tensor, "row"]) -> TrainingImages:
     """Some of the training images, in the same views."""
     rows = rows.to(images.labels.device)
-    return TrainingImages(images.labels[rows], lambda view: images.view(view)[rows])
+    groups = None if images.groups is None else images.groups[rows.to(images.groups.device)]
+    return TrainingImages(images.labels[rows], lambda view: images.view(view)[rows], groups)
 
 
 @torch.no_grad()

@@ -58,10 +58,13 @@ class TrainingImages:
     Attributes:
         labels: Their classes; views are in their order.
         view: Returns the readouts of the test view of each (None), or of a random one by its number.
+        groups: The number of each image's group, whose images are left out together where images are left
+            out; None if each is on its own.
     """
 
     labels: Int[Tensor, "item"]
     view: Callable[[int | None], Readout]
+    groups: Int[Tensor, "item"] | None = None
 
 
 class Method(nn.Module):

@@ -14,7 +14,7 @@ from dear.backbone.device import mixed
 from dear.backbone.names import Precision
 from dear.data.dataset import Images, Picture
 from dear.data.fewshot import Subset, leave_subsets
-from dear.data.images.photos import distinct_pictures
+from dear.data.images.photos import distinct_pictures, number_groups
 from dear.data.images.transforms import (
     Move,
     ahead_on,
@@ -263,7 +263,7 @@ def training_images(
         with mixed(like.device, settings.precision):
             return torch.cat([*map(method.read_out, trunk.split(at_once))]).to(like)
 
-    return TrainingImages(images.labels.to(like.device), view)
+    return TrainingImages(images.labels.to(like.device), view, number_groups(images))
 
 
 def view_key(method: Method, images: Images, precision: Precision, *view: object) -> tuple[object, ...]:

@@ -24,6 +24,7 @@ from dear.evaluation.protocols.few_shot import FewShot
 from dear.evaluation.resolve import MethodSetup
 from dear.evaluation.session import Session
 from dear.methods.registry import SIMPLEST_FIRST
+from dear.training.batches import training_images
 from tests.helpers.data import Noise, noise_dataset
 from tests.helpers.methods import role_table
 from tests.helpers.runs import resolve_run
@@ -140,6 +141,23 @@ def test_random_labels_are_right_by_chance(method: str, case: str, small_clip: C
         expected += float(chance.sum())
         variance += float((chance * (1 - chance)).sum())
     assert abs(hits - expected) <= 2.576 * variance**0.5 + 0.5
+
+
+def test_groups_reach_the_method(small_clip: Clip) -> None:
+    """Those of the images that are drawn: two of three of a class belong together."""
+    data = noise_dataset()
+    data.train.groups = ["x" if item in (0, 4) else "" for item in range(12)]  # type: ignore[attr-defined]
+    session, setup, options = Session(), MethodSetup("dear+"), {"roles": role_table(small_clip)}
+    run = resolve_run(session, small_clip, FewShot(), [data], setup, seed=1, shots=3, **options)
+    left_out = LeftOut(session, run)
+    trial = left_out.build("dear+")
+    read = training_images(trial.method, left_out.images, run.training, 1, session.cache)
+    assert read.groups is not None
+    together = [read.labels[read.groups == number].tolist() for number in read.groups.unique()]
+    assert sorted(together) == [[0], [0, 0], *[[label] for label in (1, 2, 3) for _ in range(3)]]
+    trial.method.set_classes(data.classnames, data.templates)
+    examples = trial.method._examples(read)  # type: ignore[operator]
+    assert examples.images.tolist() == [2, 3, 3, 3]
 
 
 def random_images(labels: list[int], seed: int) -> Images:

@@ -2,9 +2,12 @@
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
+from scipy.optimize import minimize
 from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize
 
@@ -16,6 +19,7 @@ from dear.methods.dear_plus.fitting import (
     compute_class_scores,
     fit,
     fit_evidence,
+    with_strengths,
 )
 from dear.methods.dear_plus.gaussian import SHRINKAGES, BayesFactors, LabeledGaussians
 from dear.methods.dear_plus.strengths import (
@@ -102,6 +106,88 @@ def test_evidence_of_left_out_images_is_that_of_a_fit_without_them() -> None:
                     factor += freedom / 2 * math.log(1 + spread)
                 found = factors.among(half)[item, label] * few.sets[half, label]
                 assert float(found) == pytest.approx(factor, abs=1e-9)
+
+
+def build_clips() -> tuple[Examples, Tensor]:
+    """8 clips of 5 frames that hardly differ, two of each class, in any order; classes mean nothing."""
+    clips = torch.arange(8).repeat_interleave(5)[drawn(40, seed=5).argsort()]
+    centers, noise = drawn(8, EMBED, seed=6), drawn(40, VIEWS, EMBED, seed=7)
+    points = normalize(centers[clips][:, None] + 0.02 * noise, dim=-1)
+    text = 10 * normalize(drawn(CLASSES, EMBED, seed=8), dim=-1)
+    return Examples(points, points.unsqueeze(2), clips // 2, text, torch.arange(CLASSES), clips), clips
+
+
+def test_groups_are_left_out_as_a_whole() -> None:
+    """By refits without all clips that an image is left out with, and the best strengths of these scores."""
+    few, clips = build_clips()
+    points, labels, spread = few.frozen, few.labels, 1.7
+    folds = [{*few.fold[clips == clip].tolist()} for clip in range(8)]
+    assert [len(fold) for fold in folds] == [1] * 8
+    assert not any(folds[clip] & folds[clip + 1] for clip in range(0, 8, 2))
+    assert few.images.tolist() == [2] * CLASSES
+    factors = torch.zeros(40, CLASSES, dtype=torch.float64)
+    squares, halves = list[float](), [{*few.rank[clips == clip].tolist()} for clip in range(8)]
+    assert sorted(map(sorted, halves)) == [[0]] * 4 + [[1]] * 4
+    for item, label in enumerate(labels.tolist()):
+        rest = few.fold != few.fold[item]
+        means, covariance, freedom = slow(points[rest], labels[rest])
+        center = torch.stack(means).mean(dim=0)
+        background = log_normal(points[item, 0], center, (1 + spread) * covariance)
+        background -= freedom / 2 * math.log(1 + spread)
+        densities = [log_normal(points[item, 0], mean, covariance) for mean in means]
+        factors[item] = torch.tensor(densities, dtype=torch.float64) - background
+        squares.append(-2 * densities[label])
+    settings = DearPlusSettings(shrinkage=SHRINKAGE, spread=spread)
+    found = fit(few, settings)
+    torch.testing.assert_close(found.terms.factors[0].among(2), factors, rtol=0, atol=1e-8)
+    factors[torch.arange(40), labels] += 0.25 * sum(squares) / len(squares) / 2**2
+    class_scores = compute_class_scores(few, settings.penalty)[2]
+
+    def loss(weights: Any) -> float:
+        scores = weights[0] * class_scores + weights[1] * factors
+        return float(cross_entropy(scores, labels)) + PRIOR * float((weights**2).sum())
+
+    best = minimize(loss, [0.5, 0.5], bounds=[(0.01, None), (0, None)], tol=1e-12).x
+    assert found.strengths[0].tolist() == pytest.approx(best.tolist(), abs=1e-4)
+    alone = fit(replace(few, related=None), settings)
+    assert float(found.strengths[0, 1]) < 0.1 * float(alone.strengths[0, 1])  # which sees the other frames
+
+
+def test_a_class_of_one_group_has_evidence_that_its_own_images_do_not_judge() -> None:
+    few, clips = build_clips()
+    few = replace(few, labels=few.labels.where(clips != 7, 2))
+    assert few.images.tolist() == [2, 2, 3, 1]
+    found = fit(few, DearPlusSettings())
+    only = few.labels == 3
+    assert bool(found.has_evidence.all())
+    assert not found.terms.factors[0].among(2)[only, 3].any()
+    noise = found.terms.factors[0].squares.where(~only[:, None], drawn(40, CLASSES, seed=9))
+    factors = BayesFactors(noise, found.terms.factors[0].backgrounds)
+    other = with_strengths(
+        found.correction, found.remainder, found.evidence, replace(found.terms, factors=[factors])
+    )
+    assert torch.equal(other.strengths[0], found.strengths[0])
+    assert not few.keeps_classes
+
+
+def test_shrinkage_is_that_by_which_left_out_groups_are_likeliest() -> None:
+    """By normal densities under refits, at the best of many sizes of C; single frames would choose less."""
+    few, _ = build_clips()
+    points, labels, found = few.frozen, few.labels, dict[float, float]()
+    sizes = torch.linspace(-3, 9, 4001, dtype=torch.float64).exp()
+    for shrinkage in SHRINKAGES:
+        square = determinant = 0.0
+        for item, label in enumerate(labels.tolist()):
+            rest = few.fold != few.fold[item]
+            means, covariance, _ = slow(points[rest], labels[rest], shrinkage)
+            images = int((labels[rest] == label).sum())
+            size = (images + 1) / images
+            square -= 2 * log_normal(points[item, 0], means[label], size * covariance) / len(labels)
+            determinant += float(torch.linalg.slogdet(covariance)[1]) / len(labels)
+        found[shrinkage] = float((-(EMBED * sizes.log() + determinant + square / sizes) / 2).max())
+    best = LabeledGaussians(points, labels, CLASSES, 1.0, folds=few.fold).shrinkage
+    assert best == max(found, key=found.__getitem__)
+    assert best > LabeledGaussians(points, labels, CLASSES, 1.0).shrinkage
 
 
 def test_shrinkage_is_where_refits_without_each_image_make_it_likeliest() -> None:

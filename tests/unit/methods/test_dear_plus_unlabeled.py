@@ -11,14 +11,12 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize
 
 from dear.methods.dear_plus import DearPlusSettings
-from dear.methods.dear_plus.fitting import Examples, by_attribute, fit, fit_on
+from dear.methods.dear_plus.fitting import FOLDS, Examples, by_attribute, fit, fit_on
 from dear.methods.dear_plus.gaussian import Gaussians, LabeledGaussians
 from dear.methods.dear_plus.strengths import minimize_loss
 from dear.methods.dear_plus.unlabeled import (
     ALONE,
-    FOLDS,
     WEIGHTS,
-    Mixture,
     Readouts,
     fit_weights,
     fit_with_others,
@@ -84,8 +82,8 @@ def test_one_round_in_one_dimension_by_hand() -> None:
     gap = (1.25**2 - 0.75**2) / 0.25 / 2  # of log densities; the surplus of both classes is the same
     share = 1 / (1 + math.exp(-ALONE / math.sqrt(4 / 5) * gap))  # of the class at 1
     expected = [(-2 + (1 - share) * 0.25) / (3 - share), (2 + share * 0.25) / (2 + share)]
-    assert mixture.gaussians[0].means.flatten().tolist() == pytest.approx(expected)
-    assert mixture.counts.tolist() == pytest.approx([3 - share, 2 + share])
+    assert mixture[0].means.flatten().tolist() == pytest.approx(expected)
+    assert mixture[0].counts.tolist() == pytest.approx([3 - share, 2 + share])
 
 
 def test_rounds_raise_the_likelihood() -> None:
@@ -138,7 +136,7 @@ def test_scores_are_of_fits_that_know_nothing_of_the_images() -> None:
     ]
     fold = [(rank[item] + int(examples.order[label])) % FOLDS for item, label in enumerate(labels)]
 
-    def mixture(rows: Tensor, weight: float, correction: Tensor) -> Mixture:
+    def mixture(rows: Tensor, weight: float, correction: Tensor) -> Gaussians:
         """Of some labeled images and all others."""
         within = [features[rows][labels[rows] == label].flatten(0, 1) for label in range(CLASSES)]
         squares = sum((part - part.mean(dim=0)).square().sum() for part in within)
@@ -146,9 +144,9 @@ def test_scores_are_of_fits_that_know_nothing_of_the_images() -> None:
         shrinkage = LabeledGaussians(features[rows], labels[rows], CLASSES, settings.spread).shrinkage
         variance, strength = float(squares / (images * VIEWS * EMBED)), images / (1 / shrinkage - 1)
         prior = normalize(others[0] + others[0] @ correction, dim=-1) @ examples.text.T
-        return share_out(
-            [Readouts(features[rows], of_others, variance, strength)], labels[rows], prior, weight
-        )
+        readouts = Readouts(features[rows], of_others, variance, strength)
+        [gaussians] = share_out([readouts], labels[rows], prior, weight)
+        return gaussians
 
     for weight, found in zip(
         (0.0, *WEIGHTS), fit_weights(plain, examples, others, [0], settings), strict=True
@@ -163,12 +161,11 @@ def test_scores_are_of_fits_that_know_nothing_of_the_images() -> None:
             correction = fit_on(few, torch.ones_like(few.labels).bool(), settings.penalty)
             feature = normalize(examples.frozen[item, 0] + examples.frozen[item, 0] @ correction, dim=-1)
             terms[item, :, 0] = examples.text @ feature
-            without, whole = mixture(rest, weight, correction), found.evidence[0]
-            [gaussians] = without.gaussians
+            gaussians, whole = mixture(rest, weight, correction), found.evidence[0]
             gaps = features[item, 0] - torch.cat([gaussians.means, gaussians.means.mean(dim=0)[None]])
             *squares, background = (gaps @ gaussians.whitening).square().sum(dim=1)
             for label in range(CLASSES):
-                lost = gaussians.freedom / without.counts[label] - whole.freedom / everywhere[label]
+                lost = gaussians.freedom / gaussians.counts[label] - whole.freedom / everywhere[label]
                 gain = background / 2 + gaussians.freedom * math.log(2) - squares[label] + lost
                 terms[item, label, 1] = gain / 2
         least = torch.tensor([0.01, 0.0], dtype=torch.float64)

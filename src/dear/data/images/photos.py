@@ -221,6 +221,16 @@ def group_names(images: Images) -> list[str]:
     return [f"group {group}" if group else name for group, name in zip(of_items, names, strict=True)]
 
 
+def number_groups(images: Images) -> Int[Tensor, "item"] | None:
+    """The number of each item's group; None if the data set has no groups."""
+    base, _ = leave_subsets(images, torch.arange(len(images)))
+    if not any(getattr(base, "groups", None) or ()):
+        return None
+    names = group_names(images)
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
+    return torch.tensor([numbers[name] for name in names])
+
+
 def distinct_pictures(images: Images) -> Int[Tensor, "picture"]:
     """The first item of each picture (`picture_names`) with each of its labels."""
     first = dict[tuple[str, int], int]()

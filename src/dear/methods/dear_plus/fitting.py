@@ -25,6 +25,8 @@ from dear.methods.dear_plus.strengths import (
 
 LEAST_IMAGES = 2
 """Training images that a class needs for evidence: one of them is left out to see what it is worth."""
+FOLDS = 8
+"""Parts of the images in which groups are left out, those of a class in different ones."""
 SURPLUS = 0.5
 """Share of a class's expected loss by an image left out that is made up for where strengths are fitted; with
 all of it they are too sure.
@@ -41,6 +43,7 @@ class Examples:
         text: The text features of the classes, times 1 / tau.
         order: The place of each class in an order that is not that of the numbers, such as that of its name's
             hash: halves of classes are every other one.
+        related: The number of each image's group, which is left out as a whole; None if each is on its own.
     """
 
     frozen: Float[Tensor, "item view embed"]
@@ -48,11 +51,23 @@ class Examples:
     labels: Int[Tensor, "item"]
     text: Float[Tensor, "class embed"]
     order: Int[Tensor, "class"]
+    related: Int[Tensor, "item"] | None = None
+
+    @cached_property
+    def leader(self) -> Int[Tensor, "item"]:
+        """The image of each one's group whose first number of features is the least."""
+        if self.related is None:
+            return torch.arange(len(self.labels), device=self.labels.device)
+        leaders, related = dict[int, int](), self.related.tolist()
+        for item in self.frozen[:, 0, 0].argsort(stable=True).tolist():
+            leaders.setdefault(related[item], item)
+        return torch.tensor([leaders[group] for group in related], device=self.labels.device)
 
     @cached_property
     def images(self) -> Int[Tensor, "class"]:
-        """How many there are of each class."""
-        return torch.bincount(self.labels, minlength=len(self.text))
+        """How many there are of each class, each group as one."""
+        labels, _ = torch.stack([self.labels, self.leader]).unique(dim=1)
+        return torch.bincount(labels, minlength=len(self.text))
 
     @cached_property
     def mostly_alone(self) -> bool:
@@ -67,15 +82,28 @@ class Examples:
 
     @cached_property
     def rank(self) -> Int[Tensor, "item"]:
-        """The place of each image in its class by the first number of its features, whatever the order of
-        images is.
+        """The place of each image's leader in its class by the first number of features, whatever the order
+        of images is.
         """
         by_content = self.frozen[:, 0, 0].argsort(stable=True)
+        by_content = by_content[self.leader[by_content] == by_content]
         in_classes = by_content[self.labels[by_content].argsort(stable=True)]
-        starts = (self.images.cumsum(dim=0) - self.images)[self.labels[in_classes]]
+        counts = torch.bincount(self.labels[in_classes], minlength=len(self.text))
+        starts = (counts.cumsum(dim=0) - counts)[self.labels[in_classes]]
         rank = torch.empty_like(self.labels)
-        rank[in_classes] = torch.arange(len(rank), device=rank.device) - starts
-        return rank
+        rank[in_classes] = torch.arange(len(in_classes), device=rank.device) - starts
+        return rank[self.leader]
+
+    @cached_property
+    def fold(self) -> Int[Tensor, "item"]:
+        """The part of the images in which each is left out."""
+        return (self.rank + self.order[self.labels[self.leader]]) % FOLDS
+
+    @cached_property
+    def keeps_classes(self) -> bool:
+        """True if every class keeps images, whatever part is left out."""
+        left = (self.labels[self.fold != number].unique() for number in self.fold.unique())
+        return all(len(labels) == len(self.text) for labels in left)
 
 
 @dataclass(frozen=True)
@@ -111,7 +139,8 @@ class Fit:
 
 def fit(examples: Examples, settings: DearPlusSettings) -> Fit:
     """Compute everything from images with labels."""
-    has_evidence = examples.images >= (1 if examples.mostly_alone else LEAST_IMAGES)
+    images = torch.bincount(examples.labels, minlength=len(examples.text))
+    has_evidence = images >= (1 if examples.mostly_alone else LEAST_IMAGES)
     if int(has_evidence.sum()) < 2:  # nothing to tell apart
         has_evidence = torch.zeros_like(has_evidence)
     remainder = (examples.frozen.unsqueeze(2) - examples.groups).mean(dim=(0, 1))
@@ -184,15 +213,21 @@ def fit_evidence(
     has_evidence: Bool[Tensor, "class"],
     settings: DearPlusSettings,
 ) -> tuple[Evidence, BayesFactors, Float[Tensor, "item"]]:
-    """The evidence of an attribute, E of each image's test view as if the image were new, and what that
-    lacks: the class of a left-out image has n - 1 images, so its squared distance D grows by D / n^2, and a
-    share of the mean D over n^2 is lacking.
+    """The evidence of an attribute, E of each image's test view as if the image, or its group, were new, and
+    what that lacks: the class of a left-out image has n - 1 images, so its squared distance D grows by
+    D / n^2, and a share of the mean D over n^2 is lacking.
     """
     labels, spread = examples.labels, settings.spread
     classes, used = has_evidence.nonzero().flatten(), has_evidence[labels]
     columns = (has_evidence.long().cumsum(dim=0) - 1)[labels[used]]
     fitted = LabeledGaussians(
-        features[used], columns, len(classes), spread, settings.shrinkage, pooled=examples.mostly_alone
+        features[used],
+        columns,
+        len(classes),
+        spread,
+        settings.shrinkage,
+        pooled=examples.mostly_alone,
+        folds=None if examples.related is None else examples.fold[used],
     )
     sets = examples.sets[:, classes]
     backgrounds = features.new_zeros(len(labels), len(sets))
@@ -206,6 +241,7 @@ def fit_evidence(
         alone = (used & (examples.images[labels] == 1)).nonzero().flatten()
         squares[alone, labels[alone]] = backgrounds[alone, EVERY]
     else:
-        mean = left_out.squares.gather(1, columns.unsqueeze(1)).mean()
-        lacking[used] = SURPLUS / 2 * mean / fitted.counts[columns] ** 2
+        images = examples.images[labels[used]]
+        mean = left_out.squares.gather(1, columns.unsqueeze(1))[images > 1].mean()
+        lacking[used] = SURPLUS / 2 * mean / images**2
     return fitted.evidence(), BayesFactors(squares, backgrounds), lacking

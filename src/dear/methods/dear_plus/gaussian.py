@@ -15,6 +15,8 @@ SHRINKAGES = (0.02, 0.05, 0.1, 0.2, 0.3, 0.45, 0.6, 0.8)
 """What the shrinkage is chosen from."""
 ENOUGH_IMAGES = 1024
 """Images, spread evenly, that choose it."""
+MOST_SHRUNK = 0.99
+"""What a covariance is shrunk to is worth at most 99 times as many images as there are."""
 NEGLIGIBLE = 1e-12
 """Mean squared distance of unit features from their class's mean up to which they do not vary."""
 
@@ -60,21 +62,25 @@ class BayesFactors:
         return (self.backgrounds[rows, number, None] - self.squares[rows]) / 2
 
 
+@dataclass(eq=False)
 class Gaussians:
     """A mean for each class, and the covariance C within classes.
 
     Attributes:
+        counts: How many images each class has, those without labels by their shares.
         whitening: W with C^-1 = W W'; zero if the images of a class do not differ.
         freedom: The effective degrees of freedom d of C: the dimensions, less what shrinking adds.
     """
 
-    def __init__(
-        self,
-        means: Float[Tensor, "class embed"],
-        whitening: Float[Tensor, "embed embed"],
-        freedom: Float[Tensor, ""],
-    ) -> None:
-        self.means, self.whitening, self.freedom = means, whitening, freedom
+    means: Float[Tensor, "class embed"]
+    counts: Tensor
+    whitening: Float[Tensor, "embed embed"]
+    freedom: Float[Tensor, ""]
+
+    @property
+    def surplus(self) -> Float[Tensor, "class"]:
+        """By how much the log density of a class is too low on average, because of its mean of few images."""
+        return self.freedom / self.counts / 2
 
     def evidence(self) -> Evidence:
         """What scores images once all of them are fitted."""
@@ -97,11 +103,13 @@ class LabeledGaussians(Gaussians):
 
         C = (1 - shrinkage) S / N + shrinkage tr(S) / (N d) I,    S the scatter of N views of d numbers
 
-    of (1 - shrinkage) tr(C^-1 S / N) degrees of freedom. Views of an image are left out together.
+    of (1 - shrinkage) tr(C^-1 S / N) degrees of freedom. Views of an image are left out together; if there
+    are folds, with all images of its fold.
 
     Attributes:
         shrinkage: As given, or that of `SHRINKAGES` with the largest `left_out_likelihood`.
-        variance: The mean square of what varies within classes.
+        variance: The mean square of what varies within classes, to which the covariance is shrunk.
+        strength: As of how many images it is shrunk.
     """
 
     def __init__(
@@ -113,6 +121,7 @@ class LabeledGaussians(Gaussians):
         shrinkage: float | None = None,
         *,
         pooled: bool = False,
+        folds: Int[Tensor, "item"] | None = None,
     ) -> None:
         """Fit them. Each class needs an image, and one of them two if the shrinkage is to be chosen.
 
@@ -120,7 +129,7 @@ class LabeledGaussians(Gaussians):
         classes vary by (1 + spread) C, so C comes from all around one mean.
         """
         self.views, self.labels, self.spread = views.double(), labels, spread
-        means, self.counts = self._average(labels, classes)
+        self.means, self.counts = self._average(labels, classes)
         # What varies within groups of images: classes, or all of them.
         self._groups = torch.zeros_like(labels) if pooled else labels
         self._group_means, self._group_counts = self._average(self._groups, 1 if pooled else classes)
@@ -130,10 +139,25 @@ class LabeledGaussians(Gaussians):
         self._scatter = values.clamp(min=0)  # S in its own basis
         trace, count = self._scatter.sum(), max(1, len(centered))
         self.variance = float(trace / count / len(values))
-        self.shrinkage = max(SHRINKAGES, key=self.left_out_likelihood) if shrinkage is None else shrinkage
-        precision = self._precision(trace, count, self.shrinkage)
-        whitening = self._basis * (self._precision_factor * precision).sqrt()
-        super().__init__(means, whitening, (precision * self._scatter).sum() * (1 - self.shrinkage) / count)
+        self._without = [
+            (
+                fold,
+                LabeledGaussians(views[~fold], labels[~fold], classes, spread, SHRINKAGES[-1], pooled=pooled),
+            )
+            for fold in ([] if folds is None else [folds == number for number in folds.unique()])
+        ]
+        self._shrink(max(SHRINKAGES, key=self.left_out_likelihood) if shrinkage is None else shrinkage)
+
+    def _shrink(self, shrinkage: float) -> None:
+        """Compute all that depends on the shrinkage."""
+        trace, count = self._scatter.sum(), max(1, self.views[:, :, 0].numel())
+        precision = self._precision(trace, count, shrinkage)
+        self.whitening = self._basis * (self._precision_factor * precision).sqrt()
+        self.freedom = (precision * self._scatter).sum() * (1 - shrinkage) / count
+        self.shrinkage = shrinkage
+        self.strength = len(self.labels) / (1 / min(shrinkage, MOST_SHRUNK) - 1)
+        for _, without in self._without:
+            without._shrink(shrinkage)
 
     def _average(
         self, labels: Int[Tensor, "item"], classes: int
@@ -147,6 +171,8 @@ class LabeledGaussians(Gaussians):
         """The mean log-likelihood of images in their groups, each left out, up to a constant. The mean of
         n - 1 images is off by a share of C: the covariance is n / (n - 1) s C, with the best s.
         """
+        if self._without:
+            return self._likelihood_of_folds(shrinkage)
         can_leave = (self._group_counts[self._groups] > 1).nonzero().flatten()
         if not len(can_leave):
             return shrinkage  # the largest
@@ -158,8 +184,20 @@ class LabeledGaussians(Gaussians):
             without = _take_out(means @ self._basis, images, without_image.views.mean(dim=1))
             squares.append(without_image.distances(without[:, None])[:, 0] * (images - 1) / images)
             determinants.append(without_image.log_determinant)
-        twice = self.views.shape[2] * torch.cat(squares).mean().log() + torch.cat(determinants).mean()
-        return float((-twice / 2).nan_to_num(nan=-math.inf))
+        return _log_likelihood(self.views.shape[2], torch.cat(squares), torch.cat(determinants))
+
+    def _likelihood_of_folds(self, shrinkage: float) -> float:
+        """`left_out_likelihood` where each image is left out with its fold."""
+        squares, determinants = list[Tensor](), list[Tensor]()
+        for fold, without in self._without:
+            groups = self._groups[fold]
+            counts = without._group_counts[groups]
+            precision = without._precision(without._scatter.sum(), without.views[:, :, 0].numel(), shrinkage)
+            residuals = (self.views[fold, 0] - without._group_means[groups]) @ without._basis
+            distances = (residuals.square() * precision).sum(dim=1) * counts / (counts + 1)
+            squares.append(distances[counts > 0])
+            determinants.append(-precision.log().sum().expand(len(squares[-1])))
+        return _log_likelihood(self.views.shape[2], torch.cat(squares), torch.cat(determinants))
 
     def _precision(
         self, trace: Float[Tensor, "*item"], views: int, shrinkage: float
@@ -175,6 +213,15 @@ class LabeledGaussians(Gaussians):
         classes of each set. A class that has no other image is not among these, and its E means
         nothing.
         """
+        if self._without:
+            squares = self.views.new_zeros(len(self.labels), len(self.counts))
+            backgrounds = self.views.new_zeros(len(self.labels), len(sets))
+            for fold, without in self._without:
+                factors = without.factors(self.views[fold, 0], sets & (without.counts > 0), self.spread)
+                backgrounds[fold] = factors.backgrounds
+                # A class without other images has no evidence there.
+                squares[fold] = factors.squares.where(without.counts > 0, factors.backgrounds[:, -1:])
+            return BayesFactors(squares, backgrounds)
         parts = [
             self._left_out(items, sets)
             for items in torch.arange(len(self.labels), device=self.labels.device).split(IMAGES_AT_ONCE)
@@ -263,6 +310,14 @@ def _compare(
 ) -> BayesFactors:
     """log N(f; mu_k, C) - log N(f; mu, (1 + rho) C) by squared distances, with mu the center of a set."""
     return BayesFactors(squares, to_centers / (1 + spread) + freedom[:, None] * math.log1p(spread))
+
+
+def _log_likelihood(
+    width: int, squares: Float[Tensor, "item"], log_determinants: Float[Tensor, "item"]
+) -> float:
+    """The mean log density at the best size of the covariance, up to a constant."""
+    twice = width * squares.mean().log() + log_determinants.mean()
+    return float((-twice / 2).nan_to_num(nan=-math.inf))
 
 
 def _take_out(

@@ -17,7 +17,7 @@ from dear.errors import RoleTableError
 from dear.methods.base import ImageFeatures, Logits, Method, TextFeatures, TrainingImages, Trunk
 from dear.methods.dear_plus import DearPlusSettings
 from dear.methods.dear_plus.correction import corrected
-from dear.methods.dear_plus.fitting import LEAST_IMAGES, Examples, Fit, by_attribute, fit
+from dear.methods.dear_plus.fitting import Examples, Fit, by_attribute, fit
 from dear.methods.dear_plus.gaussian import Evidence
 from dear.methods.dear_plus.strengths import weigh
 from dear.methods.dear_plus.unlabeled import fit_with_others
@@ -93,10 +93,11 @@ class DearPlus(Method):
     the first set and 0 in the second: without its only image, a class is one by name alone.
 
     A class of n images loses by one that is left out: half of what E then lacks on average is made up for in
-    the first fit of strengths, and in no left-out score. m_a, the strengths and the shrinkage are those of
-    all images: a few numbers, and m_a knows no labels. Halves are drawn by content, so that neither the order
-    of classes nor that of images matters: classes by the hashes of their names, the images of a class by the
-    first number of f_0.
+    the first fit of strengths, and in no left-out score. Images of a group, such as the frames of a clip,
+    count as one here: they are left out together, in `FOLDS` parts of the images. m_a, the strengths and the
+    shrinkage are those of all images: a few numbers, and m_a knows no labels. Halves are drawn by content, so
+    that neither the order of classes nor that of images matters: classes by the hashes of their names, the
+    images of a class by the first number of f_0.
     """
 
     name = "dear+"
@@ -269,10 +270,10 @@ class DearPlus(Method):
     @torch.no_grad()
     def add_unlabeled(self, images: TrainingImages, others: TrainingImages) -> dict[str, float]:
         """Let the test view of ``others`` take part in means, covariances and strengths. Nothing without two
-        labeled images of each class, one of which can be left out.
+        labeled images, or groups, of each class, one of which can be left out.
         """
         examples = self._examples(images)
-        if int(examples.images.min()) < LEAST_IMAGES or not self.fitted.has_evidence.all():
+        if not examples.keeps_classes or not self.fitted.has_evidence.all():
             return {}  # a single class has no evidence
         frozen, groups = (part.double() for part in self._split(others.view(None)))
         result, gain = fit_with_others(self.fitted, examples, (frozen, groups), self.settings)
@@ -283,7 +284,7 @@ class DearPlus(Method):
         views = [self._split(images.view(number)) for number in (None, *range(self.settings.views))]
         frozen, groups = (torch.stack(parts, dim=1).double() for parts in zip(*views, strict=True))
         text, order = float(self.clip.scale) * self.frozen_text.double(), order_by_name(self.classnames)
-        return Examples(frozen, groups, images.labels, text, order.to(frozen.device))
+        return Examples(frozen, groups, images.labels, text, order.to(frozen.device), images.groups)
 
     def _take(self, result: Fit) -> None:
         self.fitted = result

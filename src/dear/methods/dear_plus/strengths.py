@@ -43,8 +43,8 @@ class LeftOutTerms:
         has_evidence: The classes with evidence in each set; E of the others is 0.
         lacking: What the E of an image's label lacks on average for the image left out, with all classes. It
             counts where strengths are fitted, and is in no score.
-        alone: The images that are the only one of their class.
-        mostly_alone: Whether most classes with images have a single one, which cannot be left out.
+        alone: The images that are the only one of their class, or all of one group.
+        mostly_alone: Whether most classes with images have only such, which cannot be left out.
     """
 
     labels: Int[Tensor, "item"]
@@ -103,7 +103,8 @@ def fit_strengths(terms: LeftOutTerms, freedom: Float[Tensor, "attribute"]) -> F
 
     def with_all() -> Iterator[tuple[Values, Int[Tensor, "row"]]]:
         columns = has_evidence.long().cumsum(dim=0) - 1
-        for rows, values in terms.batches(EVERY, has_evidence[labels].nonzero().flatten()):
+        can_leave = has_evidence[labels] & (~terms.alone | terms.mostly_alone)
+        for rows, values in terms.batches(EVERY, can_leave.nonzero().flatten()):
             for values_of, lacking in zip(values[1:], terms.lacking, strict=True):
                 values_of[torch.arange(len(rows)), labels[rows]] += lacking[rows]
             values = values if has_evidence.all() else values[:, :, has_evidence]

@@ -22,10 +22,6 @@ ALONE = 2.0
 """alpha over beta, times the root of the degrees of freedom of all evidence, by which images are shared."""
 ROUNDS = 6
 """Rounds of expectation and maximization."""
-MOST_SHRUNK = 0.99
-"""The prior of a covariance is worth at most 99 times as many images as there are."""
-FOLDS = 8
-"""Parts of the labeled images that are left out in turn, those of a class in different ones."""
 SURE = 2.0
 """Standard errors by which the loss of left-out images must fall."""
 
@@ -57,8 +53,8 @@ class Readouts:
         views, others = self.labeled.shape[1], self.others
         counts = one_hot(labels, shares.shape[1]).to(shares)
         from_others = shares.T @ others
-        means = counts.T @ self.labeled.mean(dim=1) + from_others
-        means = means / (counts.sum(dim=0) + shares.sum(dim=0))[:, None]
+        of_classes = counts.sum(dim=0) + shares.sum(dim=0)
+        means = (counts.T @ self.labeled.mean(dim=1) + from_others) / of_classes[:, None]
         residuals, cross = (self.labeled - means[labels, None]).flatten(0, 1), means.T @ from_others
         scatter = residuals.T @ residuals / views - cross - cross.T
         scatter = scatter + (others * shares.sum(dim=1)[:, None]).T @ others
@@ -67,23 +63,7 @@ class Readouts:
         factor = torch.linalg.cholesky((scatter + self.strength * self.variance * unit) / total)
         whitening = torch.linalg.solve_triangular(factor, unit, upper=False).T
         freedom = len(scatter) - self.strength * self.variance / total * whitening.square().sum()
-        return Gaussians(means, whitening, freedom)
-
-
-@dataclass(frozen=True)
-class Mixture:
-    """Gaussians of the classes, for each attribute.
-
-    Attributes:
-        counts: How many images each class has, others by their shares.
-    """
-
-    gaussians: Sequence[Gaussians]
-    counts: Float[Tensor, "class"]
-
-    def surplus(self, attribute: int) -> Float[Tensor, "class"]:
-        """By how much the log density of a class is too low on average, because of its mean of few images."""
-        return self.gaussians[attribute].freedom / self.counts / 2
+        return Gaussians(means, of_classes, whitening, freedom)
 
 
 def share_out(
@@ -92,28 +72,24 @@ def share_out(
     prior: Float[Tensor, "other class"],
     weight: float,
     rounds: int = ROUNDS,
-) -> Mixture:
-    """The mixture of labeled images and of others with a weight, from that of labeled images alone: in each
-    round an image is shared out to the classes by its probabilities, from the scores by names that are its
-    ``prior``, and evidence.
+) -> list[Gaussians]:
+    """Of each attribute the Gaussians of labeled images and of others with a weight, from those of labeled
+    images alone: in each round an image is shared out to the classes by its probabilities, from the scores by
+    names that are its ``prior``, and evidence.
 
     But for the surplus, each round raises the likelihood of features and labels with evidence to the power
     alpha.
     """
-
-    def maximize(shares: Float[Tensor, "other class"]) -> Mixture:
-        counts = torch.bincount(labels, minlength=shares.shape[1]) + shares.sum(dim=0)
-        return Mixture([part.gaussians(labels, shares) for part in readouts], counts)
-
-    mixture = maximize(torch.zeros_like(prior))
-    alpha = ALONE / torch.stack([part.freedom for part in mixture.gaussians]).sum().sqrt()
-    everything = torch.ones_like(mixture.counts[None]).bool()
+    mixture = [part.gaussians(labels, torch.zeros_like(prior)) for part in readouts]
+    alpha = ALONE / torch.stack([part.freedom for part in mixture]).sum().sqrt()
+    everything = torch.ones_like(mixture[0].counts[None]).bool()
     for _ in range(rounds if weight else 0):
         scores = prior
-        for attribute, (part, gaussians) in enumerate(zip(readouts, mixture.gaussians, strict=True)):
+        for part, gaussians in zip(readouts, mixture, strict=True):
             factors = gaussians.factors(part.others, everything, 1.0).among(0)
-            scores = scores + alpha * (factors + mixture.surplus(attribute))
-        mixture = maximize(weight * scores.softmax(dim=1))
+            scores = scores + alpha * (factors + gaussians.surplus)
+        shares = weight * scores.softmax(dim=1)
+        mixture = [part.gaussians(labels, shares) for part in readouts]
     return mixture
 
 
@@ -151,7 +127,8 @@ def fit_with_others(
     fits = fit_weights(plain, examples, others, varying, settings) if varying else [plain]
     losses = [cross_entropy(of.left_out[EVERY], labels, reduction="none") for of in fits]
     best = min(range(1, len(fits)), key=lambda number: float(losses[number].mean()), default=0)
-    helps = is_gain(losses[0] - losses[best])
+    gains = losses[0] - losses[best]
+    helps = bool(gains.mean() > SURE * gains.std() / len(gains) ** 0.5)
     accuracies = (
         float((fits[number].left_out[EVERY].argmax(dim=1) == labels).double().mean()) for number in (0, best)
     )
@@ -169,11 +146,19 @@ def fit_weights(
     features = by_attribute(examples.groups, plain.remainder)[varying]
     of_others = by_attribute(others[1], plain.remainder)[varying]
 
-    def fit_mixtures(fitted: Bool[Tensor, "item"], correction: Float[Tensor, "embed embed"]) -> list[Mixture]:
-        """The mixture of some labeled images and the others with each weight."""
-        labels = examples.labels[fitted]
-        pairs = zip(features, of_others, strict=True)
-        readouts = [prepare(part[fitted], labels, points, examples, settings) for part, points in pairs]
+    def fit_mixtures(
+        rows: Bool[Tensor, "item"], correction: Float[Tensor, "embed embed"]
+    ) -> list[list[Gaussians]]:
+        """The Gaussians of some labeled images and the others, with each weight. They are shrunk as much as
+        those of the labeled images alone where there are no others.
+        """
+        labels, readouts = examples.labels[rows], list[Readouts]()
+        folds = None if examples.related is None else examples.fold[rows]
+        for part, points in zip(features, of_others, strict=True):
+            fitted = LabeledGaussians(
+                part[rows], labels, len(examples.text), settings.spread, settings.shrinkage, folds=folds
+            )
+            readouts.append(Readouts(part[rows], points, fitted.variance, fitted.strength))
         prior = corrected(others[0], correction) @ examples.text.T
         return [share_out(readouts, labels, prior, weight) for weight in (0.0, *WEIGHTS)]
 
@@ -181,21 +166,20 @@ def fit_weights(
     mixtures = fit_mixtures(torch.ones_like(examples.labels).bool(), plain.correction)
     squares = features.new_zeros(len(mixtures), len(varying), *class_scores.shape)
     backgrounds = features.new_zeros(*squares.shape[:3], len(examples.sets))
-    fold = (examples.rank + examples.order[examples.labels]) % FOLDS
-    for rows in (fold == number for number in fold.unique()):
+    for rows in (examples.fold == number for number in examples.fold.unique()):
         correction = fit_on(examples, ~rows, settings.penalty)
         class_scores[rows] = corrected(examples.frozen[rows, 0], correction) @ examples.text.T
         for number, mixture in enumerate(fit_mixtures(~rows, correction)):
-            for i, gaussians in enumerate(mixture.gaussians):
+            for i, gaussians in enumerate(mixture):
                 factors = gaussians.factors(features[i, rows, 0], examples.sets, settings.spread)
-                lacking = mixture.surplus(i) - mixtures[number].surplus(i)
+                lacking = gaussians.surplus - mixtures[number][i].surplus
                 squares[number, i, rows] = factors.squares - 2 * lacking
                 backgrounds[number, i, rows] = factors.backgrounds
     fits = []
     for number, mixture in enumerate(mixtures):
         evidence, left_out = [*plain.evidence], [*plain.terms.factors]
         for i, attribute in enumerate(varying):
-            evidence[attribute] = mixture.gaussians[i].evidence()
+            evidence[attribute] = mixture[i].evidence()
             left_out[attribute] = BayesFactors(squares[number, i], backgrounds[number, i])
         terms = replace(
             plain.terms,
@@ -205,23 +189,3 @@ def fit_weights(
         )
         fits.append(with_strengths(plain.correction, plain.remainder, evidence, terms))
     return fits
-
-
-def prepare(
-    labeled: Float[Tensor, "item view embed"],
-    labels: Int[Tensor, "item"],
-    others: Float[Tensor, "other embed"],
-    examples: Examples,
-    settings: DearPlusSettings,
-) -> Readouts:
-    """What a mixture is fitted to. Covariances are shrunk as much as those of labeled images alone
-    (`LabeledGaussians`) where there are no others.
-    """
-    fitted = LabeledGaussians(labeled, labels, len(examples.text), settings.spread, settings.shrinkage)
-    strength = len(labels) / (1 / min(fitted.shrinkage, MOST_SHRUNK) - 1)
-    return Readouts(labeled, others, fitted.variance, strength)
-
-
-def is_gain(gains: Float[Tensor, "item"]) -> bool:
-    """True for a mean above `SURE` times its standard error."""
-    return bool(gains.mean() > SURE * gains.std() / len(gains) ** 0.5)
