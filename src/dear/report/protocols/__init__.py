@@ -61,11 +61,12 @@ def summaries_of(
     groups, summaries = grouped(records, protocol), list[Summary]()
     for name in sorted(groups, key=[*PROTOCOLS].index):
         module = import_module(f"{__name__}.{PROTOCOLS[name].__module__.rpartition('.')[2]}")
-        summary, notes = module.summarize(groups[name], reference), deviation_notes(groups[name])
-        grids = [*summary.grids]
+        summary, runs = module.summarize(groups[name], reference), groups[name]
+        tables = [(grid, runs) for grid in summary.grids]
         if against is not None and summary.outcomes is not None:
-            grids.append(difference_grid(name, summary.measure, summary.outcomes, summary.runs, against))
-        grids = [replace(grid, notes=(*grid.notes, *notes)) for grid in grids]
+            runs = summary.runs  # without those of the ablations
+            tables.append((difference_grid(name, summary.measure, summary.outcomes, runs, against), runs))
+        grids = [replace(grid, notes=(*grid.notes, *deviation_notes(of_grid))) for grid, of_grid in tables]
         summaries.append(replace(summary, grids=grids))
     return summaries
 
