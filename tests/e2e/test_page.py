@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from dear.report.roles_page import write_roles_page
+from dear.report.render import write_html
+from dear.report.roles_page import roles_page
 from dear.serving.limits import Refused
 from dear.serving.service import Service
 from tests.e2e.page import Open, pytestmark, serving  # noqa: F401
@@ -291,7 +292,7 @@ def test_the_page_of_roles_is_sorted_and_a_report_prints_whole(browse: Open, tmp
     known, pictures = table(), noise_pictures(PLACES, 2, 5)
     heads = (replace(head, entropy=None) if at == 3 else head for at, head in enumerate(known.heads))
     content = replace(known, heads=tuple(heads))
-    path = write_roles_page(tmp_path / "roles.html", content, curve=curve(0.9), pictures=pictures)
+    path = write_html(tmp_path / "roles.html", roles_page(content, curve=curve(0.9), pictures=pictures))
     tab = browse(path.as_uri(), viewport={"width": 1280, "height": 720})
 
     def column(number: int) -> list[str]:

@@ -33,7 +33,8 @@ def write_table(
 
     The curve and the pictures are not part of the table: records and their keys hold tables.
     """
-    from dear.report.roles_page import write_roles_page
+    from dear.report.render import write_html
+    from dear.report.roles_page import roles_page
     from dear.roles.trust import doubts, unclear
     from dear.writing import require_writable
 
@@ -41,7 +42,7 @@ def write_table(
         require_writable(out)
         table.save(out)
     if html is not None:
-        write_roles_page(html, table, curve=curve, pictures=pictures)
+        write_html(html, roles_page(table, curve=curve, pictures=pictures))
     return {
         "roles": table.to_json(),
         "out": out,

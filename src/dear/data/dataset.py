@@ -39,14 +39,6 @@ class Images(Protocol):
         """The pictures at the given indices, in that order."""
 
 
-@runtime_checkable
-class HashedImages(Images, Protocol):
-    """Images that are known by their contents."""
-
-    def digest(self, index: int) -> bytes:
-        """The hash of an image's content."""
-
-
 @dataclass(frozen=True)
 class Dataset:
     """A classification data set.

@@ -22,7 +22,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from dear.data.dataset import Dataset, HashedImages, Images, Pictures, fingerprint
+from dear.data.dataset import Dataset, Images, Pictures, fingerprint
 from dear.data.settings import Sampling, checked_seed
 from dear.errors import DataError
 from dear.text import plural
@@ -120,8 +120,8 @@ def draw_few(
     labels, (base, items) = dataset.train.labels, leave_subsets(dataset.train)
     if dataset.sampling == "coop":
         picked: Sequence[int] = coop_shots(labels, shots, seed).tolist()
-    elif isinstance(base, HashedImages) and not dataset.benchmark:
-        names = [base.digest(item).hex() for item in items.tolist()]
+    elif (digest := getattr(base, "digest", None)) is not None and not dataset.benchmark:  # not of the World
+        names = [digest(item).hex() for item in items.tolist()]
         picked = pick_by_content(labels, names, shots, seed).tolist()
     else:
         picked = pick_shots(labels, shots, seed).tolist()

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from pandas import DataFrame
@@ -11,7 +11,6 @@ from dear.backbone.names import TINY
 from dear.evaluation.protocols import PROTOCOLS
 from dear.evaluation.records import part_of
 from dear.methods.registry import FROZEN
-from dear.report.differences import difference_grid
 from dear.report.drawing import Drawing
 from dear.report.grid import Cell, Grid, GridRow
 from dear.report.plots import fusion_map, mean_curves, training_curves
@@ -20,7 +19,6 @@ from dear.report.records import (
     Record,
     data_set,
     data_set_title,
-    deviation_notes,
     distinct,
     distinct_by_key,
     grouped,
@@ -73,7 +71,7 @@ def report_page(
     """
     records = readable(records)
     reference = FROZEN if FROZEN in map(method_label, records) else None
-    summaries = [_compared(summary, against) for summary in summaries_of(records, reference)]
+    summaries = summaries_of(records, reference, against)
     by_method = grouped(summaries[0].runs, method_label)
     main = _main_method(by_method)
     reference = reference if reference in by_method else None
@@ -121,16 +119,6 @@ def report_page(
     ]
     drawings = (*(figure.drawing for figure in figures), *matrices, training, roles)
     return ReportPage(text, tuple(filter(None, drawings)), tuple(grids), tuple(parts))
-
-
-def _compared(summary: Summary, against: str | None) -> Summary:
-    """The summary with the table of all methods against one, if it is asked for and methods are compared."""
-    if against is None or summary.outcomes is None:
-        return summary
-    name = protocol(summary.runs[0])
-    grid = difference_grid(name, summary.measure, summary.outcomes, summary.runs, against)
-    grid = replace(grid, notes=(*grid.notes, *deviation_notes(summary.runs)))
-    return replace(summary, grids=[*summary.grids, grid])
 
 
 def _head(

@@ -1,9 +1,8 @@
-"""The page of a role table and its figures: one self-contained HTML file, written atomically. Pictures are
-small JPEGs, each once whatever the number of heads that show it.
+"""The page of a role table and its figures: one self-contained HTML file. Pictures are small
+JPEGs, each once whatever the number of heads that show it.
 """
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from matplotlib.colors import to_rgb
@@ -12,7 +11,7 @@ from matplotlib.patches import Patch
 from PIL import Image
 
 from dear.report.drawing import NEUTRAL, PALETTE, Drawing, legend_below
-from dear.report.render import data_url, render_page, write_html
+from dear.report.render import data_url, render_page
 from dear.roles.ablation import LITTLE, LayerCurve
 from dear.roles.pictures import HeadGallery, HeadImages
 from dear.roles.table import ROLES, UNIT, HeadRole, RoleTable
@@ -23,19 +22,12 @@ SIDES = {3000: 64, 8000: 48, 10**9: 32}
 """Pixels of a picture's side by how many pictures a page may have with it: about 7 MB at most."""
 
 
-def write_roles_page(
-    path: Path, table: RoleTable, *, curve: LayerCurve | None = None, pictures: HeadGallery | None = None
-) -> Path:
-    """Write the page of a role table. A table does not hold the curve and the pictures of its discovery, so
-    the page of a saved table is without them. Raises OutputError.
-    """
-    return write_html(path, roles_page(table, curve=curve, pictures=pictures))
-
-
 def roles_page(
     table: RoleTable, *, curve: LayerCurve | None = None, pictures: HeadGallery | None = None
 ) -> str:
-    """The text of the page; a deterministic function of its input."""
+    """The page of a role table, a deterministic function of its input. A table does not hold the curve and
+    the pictures of its discovery, so the page of a saved table is without them.
+    """
     shown = pictures if pictures and pictures.heads else None
     images = {head: _head_images(of_head, shown) for head, of_head in shown.heads.items()} if shown else {}
     return render_page(

@@ -184,11 +184,11 @@ def describe_tests(parts: Iterable[RunMistakes], method: str) -> list[str]:
     for runs in (part for part in parts if part.method == method):
         images, accuracy = runs.mistakes.total // runs.seeds, runs.mistakes.accuracy
         low, high = share_interval(round(accuracy * images), images)
-        lines.append(
+        line = (
             f"{plural(images, 'test image')} of {runs.title} ({runs.part}): {100 * accuracy:.1f}% right "
             f"({LEVEL:.0%} interval {100 * low:.1f} to {100 * high:.1f}%)."
         )
-        lines += describe_groups(runs.groups, images)
+        lines.append(" ".join([line, *describe_groups(runs.groups, images)]))
     return lines
 
 

@@ -48,7 +48,6 @@ class RoleSettings:
         min_sizes: HDBSCAN's min_cluster_size. Of several, the one with the highest DBCV is used.
         min_samples: HDBSCAN's min_samples.
         phrases_a_head: Phrases that are chosen for each head. None takes a third of the head's dimensions.
-        seed: Seed of the map of phrases.
     """
 
     convention: Literal["public", "exact"] = "public"
@@ -64,14 +63,12 @@ class RoleSettings:
     min_sizes: tuple[int, ...] = (15, 25, 40, 60)
     min_samples: int = 5
     phrases_a_head: int | None = None
-    seed: int = 0
 
     def __post_init__(self) -> None:
         require_range(self, "quantile", maximum=0.5, above=True)
         require_range(self, "shrinkage", maximum=1, above=True)
         require_range(self, "k")
         require_range(self, "min_samples", "phrases_a_head", minimum=1)
-        require_range(self, "seed", maximum=2**32 - 1)  # what scikit-learn takes
         if min(self.min_sizes, default=0) < 2:
             raise SettingsError(f"min_sizes is {self.min_sizes}: it must be at least 2 each.")
         if len({*self.attributes}) < len(self.attributes):

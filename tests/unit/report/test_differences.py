@@ -60,6 +60,11 @@ def test_a_table_against_a_method(tmp_path: Path) -> None:
     assert (dear[5].mean, dear[6].mean, dear[7].mean) == (18, 0, pytest.approx(2 * 2 / 2**18))
     assert [cell.mean for cell in maple] == [0, 1, 0, 0, 0, 0, 0, 1]
     assert "No difference found at the 5% level over images: maple − coop." in grid.notes
+    shuffled = record("tools", "dear", 0.6, 0.6, variant="shuffled", overrides={"train": {"epochs": 5}})
+    grids = report_page(title="t", records=[*runs, shuffled], against="coop").tables
+    assert any("dear (shuffled) (epochs 5)" in note for grid in grids for note in grid.notes)
+    (against,) = [grid for grid in grids if grid.name == "base-to-novel-against"]
+    assert not any("shuffled" in note for note in against.notes)  # it is in the table of the ablation alone
     without = [{key: value for key, value in run.items() if key != "predictions"} for run in runs]
     grid = report_page(title="t", records=without, against="coop").tables[-2]
     assert (grid.name, grid.columns) == ("base-to-novel-against", ("Difference", "p"))

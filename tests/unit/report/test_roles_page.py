@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from dear.report.roles_page import roles_page, write_roles_page
+from dear.report.render import write_html
+from dear.report.roles_page import roles_page
 from dear.roles.pictures import HeadGallery
 from tests.helpers.records import PLACES, curve, noise_pictures, table
 
 
 def test_everything_that_the_table_holds(tmp_path: Path) -> None:
-    path = write_roles_page(tmp_path / "deep" / "roles.html", table())
+    path = write_html(tmp_path / "deep" / "roles.html", roles_page(table()))
     page = path.read_text(encoding="utf-8")
     assert page.count("<svg") == 1
     assert "color 90% · shape 10%" in page

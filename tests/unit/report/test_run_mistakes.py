@@ -137,7 +137,7 @@ def test_images_of_few_groups_make_intervals_too_narrow(run: Write) -> None:
     for groups, is_said in ((np.arange(11) // 3, True), (np.arange(11), False)):
         runs = [run("tools", name, predictions(FIRST, groups=groups)) for name in ("zero-shot", "coop")]
         page = report_page(title="t", records=runs, against="zero-shot")
-        assert (f"<p>{narrow}</p>" in page.text) is is_said
+        assert (f"%). {narrow}</p>" in page.text) is is_said
         (against,) = [grid for grid in page.tables if grid.name.endswith("against")]
         assert (f"tools base: {narrow}" in against.notes) is is_said
 

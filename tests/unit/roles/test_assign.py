@@ -89,7 +89,7 @@ def test_heads_without_phrases_and_a_pool_without_concepts() -> None:
     ("key", "value"),
     [
         ("quantile", 0.0), ("quantile", 0.6), ("k", -1), ("shrinkage", 0.0), ("min_sizes", ()),
-        ("min_sizes", (1,)), ("seed", -1), ("seed", 2**32), ("attributes", ("color", "color")),
+        ("min_sizes", (1,)), ("attributes", ("color", "color")),
     ],
 )  # fmt: skip
 def test_settings_that_no_later_step_could_use(key: str, value: Any) -> None:

@@ -183,7 +183,6 @@ def ahead_on(
     device: str | torch.device,
     work: Callable[[Item, Move], Result],
     items: Iterable[Item],
-    depth: int = DEPTH,
 ) -> Generator[Result, None, None]:
     """As `ahead`, for work that calls the function it is given for each tensor of its result, so that copies
     to a GPU overlap with its computation. On a CPU that function returns the tensor itself.
@@ -203,7 +202,7 @@ def ahead_on(
         with torch.cuda.stream(side):
             return work(item, move), copies, side.record_event()
 
-    with closing(ahead(fetch, items, depth)) as results:
+    with closing(ahead(fetch, items)) as results:
         for result, copies, event in results:
             if event is not None:  # the stream, not this thread, waits for the copies
                 stream = torch.cuda.current_stream(target)
@@ -217,14 +216,13 @@ def prefetch(
     load: Callable[[Int[Tensor, "batch"]], Tensor],
     batches: Iterable[Int[Tensor, "batch"]],
     device: str | torch.device = "cpu",
-    depth: int = DEPTH,
 ) -> Generator[Float[Tensor, "batch 3 size size"], None, None]:
     """Yield the views that ``load`` gives for each batch of indices, in order, in [0, 1] and on the device,
-    and load `depth` batches ahead.
+    and load `DEPTH` batches ahead.
 
-    At most `depth` + 1 batches are in memory. Errors are raised when their batch is requested.
+    At most `DEPTH` + 1 batches are in memory. Errors are raised when their batch is requested.
     """
-    with closing(ahead_on(device, lambda indices, move: move(load(indices)), batches, depth)) as loaded:
+    with closing(ahead_on(device, lambda indices, move: move(load(indices)), batches)) as loaded:
         for views in loaded:
             yield views if views.is_floating_point() else to_unit(views)
 
@@ -234,7 +232,6 @@ def prefetch_views(
     batches: Iterable[Int[Tensor, "batch"]],
     preprocess: Preprocess,
     device: str | torch.device = "cpu",
-    depth: int = DEPTH,
 ) -> Generator[Float[Tensor, "batch 3 size size"], None, None]:
     """As `prefetch`, for the test views of images. Copied to the device in 8 bits."""
-    return prefetch(lambda indices: load_test_views(images, indices, preprocess), batches, device, depth)
+    return prefetch(lambda indices: load_test_views(images, indices, preprocess), batches, device)

@@ -268,8 +268,8 @@ def column(names: Sequence[str], columns: Collection[str]) -> str:
 
 
 def lists_files(table: Path, settings: DataSettings = DataSettings()) -> bool:
-    """True for a table of images, one of which is there, that `dear` did not write. Predictions
-    beside the folders that they are of say nothing of these, and the zips of competitions have other tables.
+    """True for a table of images, one of which is there, that `dear` did not write. Predictions beside the
+    folders that they are of say nothing of these, and the zips of competitions have other tables.
     """
     find = find_files(table.parent)
     with suppress(DearError):

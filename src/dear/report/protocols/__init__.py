@@ -10,6 +10,7 @@ from typing import Any
 from pandas import DataFrame
 
 from dear.evaluation.protocols import PROTOCOLS
+from dear.report.differences import difference_grid
 from dear.report.drawing import Drawing
 from dear.report.grid import Cell, Grid
 from dear.report.records import Record, deviation_notes, grouped, protocol, readable
@@ -48,8 +49,11 @@ class Summary:
     variables: Mapping[str, Any] = field(default_factory=dict)
 
 
-def summaries_of(records: Sequence[Record], reference: str | None = None) -> list[Summary]:
+def summaries_of(
+    records: Sequence[Record], reference: str | None = None, against: str | None = None
+) -> list[Summary]:
     """The summary of each protocol, in their order; ``reference`` is the method that others are compared to.
+    With ``against``, a further table compares all methods with that one, where the protocol compares any.
 
     Raises:
         DataError: for records that cannot be combined in one table.
@@ -57,8 +61,12 @@ def summaries_of(records: Sequence[Record], reference: str | None = None) -> lis
     groups, summaries = grouped(records, protocol), list[Summary]()
     for name in sorted(groups, key=[*PROTOCOLS].index):
         module = import_module(f"{__name__}.{PROTOCOLS[name].__module__.rpartition('.')[2]}")
-        summary, notes = module.summarize(groups[name], reference), deviation_notes(groups[name])
-        grids = [replace(grid, notes=(*grid.notes, *notes)) for grid in summary.grids]
+        summary, runs = module.summarize(groups[name], reference), groups[name]
+        tables = [(grid, runs) for grid in summary.grids]
+        if against is not None and summary.outcomes is not None:
+            runs = summary.runs  # without those of the ablations
+            tables.append((difference_grid(name, summary.measure, summary.outcomes, runs, against), runs))
+        grids = [replace(grid, notes=(*grid.notes, *deviation_notes(of_grid))) for grid, of_grid in tables]
         summaries.append(replace(summary, grids=grids))
     return summaries
 

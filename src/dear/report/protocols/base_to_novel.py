@@ -12,17 +12,17 @@ from pandas import DataFrame
 
 from dear.evaluation.records import part_of
 from dear.report import published
-from dear.report.ablations import ablation_grids
 from dear.report.grid import INTERVAL, Cell, Grid, GridRow, marked, spread_over
 from dear.report.intervals import FEWEST, LEVEL, half_width, t_half_width
 from dear.report.plots import gain_bars
 from dear.report.protocols import Figure, Summary
-from dear.report.protocols.half_scores import (
+from dear.report.protocols.halves import (
     HALVES,
     MEASURES,
     SPREAD,
     TITLES,
     Cells,
+    ablation_grids,
     cells_of,
     chance_of,
     scores_of,
@@ -114,7 +114,8 @@ def gains(results: Results, reference: str | None) -> DataFrame:
     hms = results.runs.groupby(["title", "label"], sort=False)[HALVES].agg(fmean)
     table = with_hm(hms).hm.unstack().reindex(index=results.titles, columns=results.methods)
     gained = table.sub(table[reference], axis=0).drop(columns=reference)
-    return gained.dropna(how="all", axis=1).dropna(how="all")
+    # Bars of rounding errors alone would have a scale of 1e-17.
+    return gained.dropna(how="all", axis=1).dropna(how="all").round(6)
 
 
 def results_grid(results: Results) -> Grid:
