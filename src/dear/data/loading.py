@@ -335,8 +335,11 @@ def _find_tables(folder: Path, settings: DataSettings) -> tuple[dict[str, Path],
     DataError for others.
     """
     files, folders = _table_files(folder), subfolders(folder)
-    if not folders and len(files) == 1:
-        return {"": files[0]}, []
+    may_be_classes = len(folders) > 1 or any(subfolders(folder / name) for name in folders)
+    if len(files) == 1 and not may_be_classes:  # an error will tell of images that are not there
+        is_meant = settings.layout == "auto" and table.names_images(files[0], settings)
+        if is_meant or not folders:
+            return {"": files[0]}, []
     tables = [file for file in files if table.lists_files(file, settings)]
     are_folders_meant = bool(folders) and settings.layout != "auto"
     left_out = [file.name for file in files if are_folders_meant or file not in tables]

@@ -267,21 +267,32 @@ def column(names: Sequence[str], columns: Collection[str]) -> str:
     return next((name for name in names if name in columns), names[0])
 
 
+def names_images(table: Path, settings: DataSettings) -> bool:
+    """True for a table with the two columns, whatever images it names."""
+    return any(True for _ in _sample(table, settings))
+
+
 def lists_files(table: Path, settings: DataSettings = DataSettings()) -> bool:
     """True for a table of images, one of which is there, that `dear` did not write. Predictions beside the
     folders that they are of say nothing of these, and the zips of competitions have other tables.
     """
     find = find_files(table.parent)
+    return any(
+        os.path.isfile(table.parent / find(str(row[column(PATHS, row)])))
+        for row in _sample(table, settings)
+        if WRITTEN_HERE.isdisjoint(row)
+    )
+
+
+def _sample(table: Path, settings: DataSettings) -> Iterator[Mapping[str, Any]]:
+    """The first rows of a table that have the two columns; none of a file that is not such a table."""
     with suppress(DearError):
         for _, row in islice(read_rows(table, settings), SAMPLE):
             row = parse_json(row, table, file_names=True) if isinstance(row, str) else row
-            if not isinstance(row, dict) or not WRITTEN_HERE.isdisjoint(row):
-                return False
-            row |= {kind: row[name] for kind, name in settings.named_columns.items() if name in row}
-            path = row.get(column(PATHS, row))
-            if isinstance(path, str) and path and os.path.isfile(table.parent / find(path)):
-                return column(LABELS, row) in row
-    return False
+            if isinstance(row, dict):
+                row |= {kind: row[name] for kind, name in settings.named_columns.items() if name in row}
+                if row.get(column(PATHS, row)) and column(LABELS, row) in row:
+                    yield row
 
 
 def read_rows(table: Path, settings: DataSettings) -> Iterator[tuple[int, Any]]:

@@ -248,6 +248,17 @@ class TestBesideFolders:
         assert (len(data.train), len(data.test)) == (3, 2)  # of 3 and of 2, at least one is to test on
         assert "left out: test/" in data.notes
 
+    def test_paths_that_lack_the_folder_of_the_images_are_told(
+        self, tmp_path: Path, settings: DataSettings
+    ) -> None:
+        """As the tables of competitions have ids; the folder beside is no class."""
+        for number in range(4):
+            picture(tmp_path / f"d/images/{number}.png", number)
+        (tmp_path / "d/train.csv").write_text("image_id,label\n0.png,ant\n1.png,bee\n2.png,ant\n3.png,bee\n")
+        refused(tmp_path / "d", settings, r"2 of 2 images are missing, the first \d.png")
+        (tmp_path / "d/train.csv").write_text("image_id,width\n0.png,4\n")
+        assert load(tmp_path / "d", settings).classnames == ("images",)
+
     def test_two_are_refused(self, tmp_path: Path, settings: DataSettings) -> None:
         rows = self.grow(tmp_path / "d")
         for name in ("a.csv", "b.csv"):
