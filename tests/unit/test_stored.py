@@ -13,7 +13,7 @@ from dear.adapters.bundle import Bundle
 from dear.errors import BundleError, DataError, RoleTableError
 from dear.evaluation import records
 from dear.evaluation.records import read_record
-from dear.report.folder import read_folder
+from dear.report.records import read_folder
 from dear.roles import table as tables
 from dear.roles.table import RoleTable
 

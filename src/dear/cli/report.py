@@ -7,7 +7,7 @@ from dear.cli.output import PrintableConsole
 from dear.text import plural
 
 if TYPE_CHECKING:
-    from dear.report.folder import FolderReport
+    from dear.report.report_page import FolderReport
 
 
 def command(
@@ -29,7 +29,7 @@ def command(
             paired differences over data sets and seeds, and over test images, with intervals, p-values and
             Holm's correction. Its mistakes are then shown, in place of those of zero-shot.
     """
-    from dear.report.folder import write_folder_report
+    from dear.report.report_page import write_folder_report
 
     return write_folder_report(folder, out, title=title, weights=weights, against=against)
 

@@ -47,7 +47,7 @@ def command_demo(
     from dear.evaluation.protocols.retrieval import Retrieval
     from dear.evaluation.resolve import MethodSetup
     from dear.methods.registry import DEFAULT_METHOD, FIT_METHOD, USUAL
-    from dear.report.folder import read_folder
+    from dear.report.records import read_folder
     from dear.report.render import write_html
     from dear.report.report_page import report_page
     from dear.roles.table import named_table

@@ -1,10 +1,11 @@
-"""Run records as the report reads them: their labels, which of them may stand in one table, and all their
-numbers as one long table, from which every other is made.
+"""Run records as the report reads them: those of a folder, their labels, which of them may stand in one
+table, and all their numbers as one long table, from which every other is made.
 """
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, TypeVar
 
 from pandas import DataFrame
@@ -12,9 +13,12 @@ from pandas import DataFrame
 from dear.data.sources.benchmarks import benchmarks
 from dear.errors import DataError
 from dear.evaluation.protocols import PROTOCOLS
-from dear.evaluation.records import SCHEMA, part_of
+from dear.evaluation.records import SCHEMA, is_record_name, part_of, read_record
 from dear.evaluation.resolve import MethodSetup, resolve
+from dear.limits import LimitError
 from dear.methods.registry import METHODS
+from dear.reading.files import ReadingError, walk_folders
+from dear.reading.plain import read_json
 from dear.training.settings import TrainSettings
 
 Record = Mapping[str, Any]
@@ -25,6 +29,64 @@ AVERAGE = "Average"
 CHANCE = "chance"
 """Label of a row or column: the accuracy of guessing among the candidate classes."""
 UNLABELED = "sees unlabeled images of all classes"
+
+
+def read_folder(folder: Path) -> list[Record]:
+    """All run records in a folder and its subfolders, each with the path of its ``predictions`` if there are
+    any.
+
+    A file with the name of a run's record must be one. Any other file is a record if it holds a JSON object
+    with the number of a schema and the name of a protocol, and is ignored if it cannot be read, such as a
+    link or settings with comments. Hidden subfolders belong to other programs and are not entered.
+
+    Raises:
+        DataError: if there is no such folder, no record in it, or a damaged one; for a link with the name of
+            a record: whoever made it would choose among the user's files.
+    """
+    if not folder.is_dir():
+        raise DataError(f"{folder} is not a folder: give the one that contains the run records.")
+    records = [record for path in sorted(_json_files(folder)) if (record := _record_in(path)) is not None]
+    if not records:
+        raise DataError(f"there is no run record in {folder}: run something with --out {folder} first.")
+    return records
+
+
+def _json_files(folder: Path) -> Iterator[Path]:
+    """The JSON files in a folder and its subfolders, but the hidden ones."""
+    for parent, _, names in walk_folders(folder):
+        yield from (path for path in (parent / name for name in names) if path.suffix == ".json")
+
+
+def _record_in(path: Path) -> Record | None:
+    """The record in a file, None if it is another file. Raises DataError for a damaged record."""
+    if not is_record_name(path.name):
+        try:
+            content: Any = read_json(path, file_names=True)
+        except (ReadingError, LimitError):
+            return None
+        kinds = {"schema": int, "protocol": str}
+        if not isinstance(content, dict) or not all(isinstance(content.get(k), kinds[k]) for k in kinds):
+            return None
+    record, predictions = read_record(path), path.with_suffix(".npz")
+    return record | {"predictions": predictions} if predictions.exists() else record
+
+
+def of_weights(records: Sequence[Record], sha: str | None) -> list[Record]:
+    """The records of one set of weights: those whose hash begins with ``sha``, or the only set there is.
+
+    Raises:
+        DataError: if there are several or none of them.
+    """
+    by_hash = grouped(readable(records), lambda record: record["weights"]["sha256"])
+    matching = [runs for full, runs in by_hash.items() if full.startswith(sha or "")]
+    if len(matching) == 1:
+        return matching[0]
+    weights = [runs[0]["weights"] for runs in by_hash.values()]
+    names = ", ".join(f"{w['sha256'][:12]} ({w.get('model')}/{w.get('pretrained')})" for w in weights)
+    what = "of different weights, whose results must not be averaged" if matching else f"none of {sha!r}"
+    raise DataError(
+        f"the records are {what}: {names}. Choose one with --weights and the first digits of its hash."
+    )
 
 
 def protocol(record: Record) -> str:

@@ -1,8 +1,11 @@
-"""The report of run records: one self-contained HTML file."""
+"""The report of run records: one self-contained HTML file, with its tables as CSV, LaTeX and Markdown and its
+figures as SVG and PDF.
+"""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from pandas import DataFrame
@@ -12,7 +15,7 @@ from dear.evaluation.protocols import PROTOCOLS
 from dear.evaluation.records import part_of
 from dear.methods.registry import FROZEN
 from dear.report.drawing import Drawing
-from dear.report.grid import Cell, Grid, GridRow
+from dear.report.grid import Cell, Grid, GridRow, csv_file, markdown_text
 from dear.report.plots import fusion_map, mean_curves, training_curves
 from dear.report.protocols import Figure, Summary, summaries_of
 from dear.report.records import (
@@ -23,16 +26,25 @@ from dear.report.records import (
     distinct_by_key,
     grouped,
     method_label,
+    of_weights,
     protocol,
+    read_folder,
     readable,
     record_title,
+    runs_frame,
     settings_of,
 )
-from dear.report.render import render_page
+from dear.report.render import render_page, write_page
 from dear.report.roles_page import head_role_map
-from dear.report.run_mistakes import RunMistakes, describe_tests, mistakes_by_part, mistakes_page
+from dear.report.run_mistakes import (
+    RunMistakes,
+    describe_tests,
+    mistakes_by_part,
+    mistakes_files,
+    mistakes_page,
+)
 from dear.roles.table import RoleTable
-from dear.text import plural
+from dear.text import plural, without_surrogates
 
 PUBLISHED = "Numbers labeled published are the paper's; all others come from the run records."
 TOY = (
@@ -42,6 +54,12 @@ TOY = (
 FUSION = (
     "The score of a class is a sum of terms: of the class feature (cls), and of one feature for each "
     "attribute, that of the attribute's token. Training finds what each weighs; together they are 100%."
+)
+PAGE = "report.html"
+SELECTION = (
+    "Nothing is selected on test images: the last epoch is tested, or the best on validation images where a "
+    "record says so. The exception is what is marked as tuned on targets: there a method's authors chose "
+    "settings for each target."
 )
 
 
@@ -53,6 +71,16 @@ class ReportPage:
     drawings: tuple[Drawing, ...]
     tables: tuple[Grid, ...]
     mistakes: tuple[RunMistakes, ...]
+
+
+@dataclass(frozen=True)
+class FolderReport:
+    """The files that were written, the tables (percent), and the number of records."""
+
+    html: Path
+    files: tuple[Path, ...]
+    tables: tuple[Grid, ...]
+    records: int
 
 
 def report_page(
@@ -119,6 +147,43 @@ def report_page(
     ]
     drawings = (*(figure.drawing for figure in figures), *matrices, training, roles)
     return ReportPage(text, tuple(filter(None, drawings)), tuple(grids), tuple(parts))
+
+
+def write_folder_report(
+    folder: Path,
+    out: Path | None = None,
+    *,
+    title: str | None = None,
+    weights: str | None = None,
+    against: str | None = None,
+) -> FolderReport:
+    """Write the report of a folder's records into ``out`` (its subfolder "report" if None).
+
+    ``title`` is by default the name of the folder; ``against`` names the method that all others are compared
+    with.
+
+    Raises:
+        DataError: for records that cannot be combined in one report.
+        OutputError: if the output folder cannot be written to.
+    """
+    records = of_weights(read_folder(folder), weights)
+    frame = runs_frame(readable(records))  # empty for retrievals alone
+    title = title or without_surrogates(folder.resolve().name)
+    page = report_page(title=title, records=records, notes=(SELECTION,), against=against)
+    tables = page.tables
+    markdown = "\n".join(grid.to_markdown() for grid in tables)
+    texts = {
+        "report.tex": "\n".join(grid.to_latex() for grid in tables),
+        "report.md": f"# {markdown_text(title)}\n\n{markdown}",
+    }
+    files = {
+        **{f"{grid.name}.csv": grid.to_csv() for grid in tables},
+        **({"report.csv": csv_file(frame.drop(columns=["label", "title"]))} if len(frame) else {}),
+        **{name: text.encode() for name, text in texts.items()},
+        **mistakes_files(page.mistakes),
+    }
+    written = write_page(out or folder / "report", PAGE, page.text, files, page.drawings)
+    return FolderReport(written[0], written, tables, len(records))
 
 
 def _head(

@@ -16,7 +16,7 @@ import torch
 from PIL import Image
 
 import dear.adapters.fit
-import dear.report.folder  # noqa: F401 (for tests/e2e/test_kills.py: a process has one such server)
+import dear.report.report_page  # noqa: F401 (for tests/e2e/test_kills.py: a process has one such server)
 from dear.evaluation import runs, workers
 from dear.evaluation.experiment import Experiment, Machines
 from dear.evaluation.launch import launch

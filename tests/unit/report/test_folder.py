@@ -14,7 +14,8 @@ from dear.evaluation.predictions import predictions_file
 from dear.evaluation.protocols import PROTOCOLS
 from dear.evaluation.records import is_record_name
 from dear.evaluation.resolve import MethodSetup, run_name
-from dear.report.folder import read_folder, write_folder_report
+from dear.report.records import read_folder
+from dear.report.report_page import write_folder_report
 from dear.writing import csv_text
 from tests.helpers.records import ablated, few, moved, predictions, record, role_table
 

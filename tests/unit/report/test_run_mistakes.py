@@ -12,9 +12,8 @@ from PIL import Image
 
 from dear.errors import DataError
 from dear.evaluation.predictions import ImagePredictions, predictions_file
-from dear.report.folder import write_folder_report
 from dear.report.mistakes import classes_grid, find_mistakes, mistakes_section
-from dear.report.report_page import report_page
+from dear.report.report_page import report_page, write_folder_report
 from dear.report.run_mistakes import mistakes_by_part
 from tests.helpers.records import CLASSES, predictions, record
 
