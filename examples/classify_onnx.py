@@ -1,4 +1,4 @@
-"""Classify images by a file of `dear export --with-classes`, with onnxruntime, Pillow and numpy alone.
+"""Classify images by a file of `dear export`, with onnxruntime, Pillow and numpy alone.
 
     python examples/classify_onnx.py classifier.onnx photo.jpg ...
 

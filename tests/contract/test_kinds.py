@@ -155,7 +155,7 @@ def test_onnx(kind: str, tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime", reason="the extra export is not installed")
     pytest.importorskip("onnxscript", reason="the extra export is not installed")
     one = Predictor(fitted("dear", clip_of(kind))[0], clip=clip_of(kind))
-    assert export(one, tmp_path / "m.onnx", with_classes=True).difference < 1e-4
+    assert export(one, tmp_path / "m.onnx").difference < 1e-4
 
 
 @torch.no_grad()

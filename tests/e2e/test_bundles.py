@@ -182,13 +182,13 @@ def test_export_gives_the_same_probabilities(
 ) -> None:
     """Methods with learned tokens: tests/unit/adapters/test_export.py."""
     rt = pytest.importorskip("onnxruntime", reason="the extra export is not installed")
-    words = f"export {untrained_bundle} --out {tmp_path}/m.onnx --with-classes"
+    words = f"export {untrained_bundle} --out {tmp_path}/m.onnx"
     done = ask([*words.split(), "--images", str(photos / "test")])
     assert (done["checked"], done["same_best"]) == (12, 12)  # six made up, and these
     predictor = dear.Predictor(untrained_bundle, "cpu")
     pixels = torch.stack([predictor.preprocess(image) for image in tested])
     session = rt.InferenceSession(str(tmp_path / "m.onnx"))
-    _, probabilities = session.run(None, {"pixels": pixels.numpy()})
+    [probabilities] = session.run(["probabilities"], {"pixels": pixels.numpy()})
     np.testing.assert_allclose(probabilities, predictor.predict_proba(tested), atol=1e-5)
 
 

@@ -1,4 +1,4 @@
-"""Export an adapted image tower, alone or with its classes built in, as ONNX."""
+"""Export an adapted image tower with its classes built in, as ONNX."""
 
 import copy
 import json
@@ -34,28 +34,49 @@ MAX_ONNX_BYTES = 2**31 - 2**24
 RANDOM_BATCHES = (1, 5)
 BATCH = 32
 
-Run = Callable[[Tensor], Tensor]
-"""An exported model: pixels to its first output."""
+Run = Callable[[Tensor], list[Tensor]]
+"""An exported model: pixels to its outputs."""
 Part = TypeVar("Part", bound=nn.Module)
 
 
-class ExportedTower(nn.Module):
-    """The adapted image tower: pixels in [0, 1] to unit features. The text tower is not included."""
+class ExportedModel(nn.Module):
+    """The adapted image tower with the text features of its classes: pixels in [0, 1] to logits and
+    probabilities, whether an image is of none of the classes, and unit features. Without the classes of a
+    method whose text features depend on the image, to features alone. The text tower is not included.
+    """
 
-    def __init__(self, method: Method, *, frozen: bool = False) -> None:
-        """With ``frozen`` the layers of the backbone that the method replaces stay."""
+    def __init__(self, vocabulary: Vocabulary, temperature: float, refusal: Refusal | None) -> None:
         super().__init__()
+        method = vocabulary.method
         parts = {name: part for name, part in method.named_children() if not isinstance(part, TextTower)}
         self.method = _with_parts(method, parts)
-        # A method does not own its backbone: here its image tower is a part, to be exported with it.
-        self.method.clip = _with_parts(
-            method.clip, {"image": method.clip.image if frozen else _used_layers(method)}
-        )
+        # A method does not own its backbone: here its image tower is a part, to be exported with it. What is
+        # of none of the classes is told by the backbone's own layers, also by those that the method replaces.
+        image = method.clip.image if refusal is not None else _used_layers(method)
+        self.method.clip = _with_parts(method.clip, {"image": image})
+        self.refusal, self.decoupled, self.temperature = refusal, vocabulary.decoupled, temperature
+        self.register_buffer("text", vocabulary.text.detach().clone())
 
-    def forward(
-        self, pixels: Float[Tensor, "batch 3 height width"]
-    ) -> tuple[Float[Tensor, "batch feature embed"]]:
-        return (self.method.image_features(self.method.image_trunk(pixels)).transpose(0, 1),)
+    @property
+    def outputs(self) -> list[str]:
+        """The names of the outputs."""
+        if self.method.text_depends_on_image:
+            return ["features"]
+        return ["logits", "probabilities", *([NONE] if self.refusal is not None else []), "features"]
+
+    def forward(self, pixels: Float[Tensor, "batch 3 height width"]) -> tuple[Tensor, ...]:
+        trunk = self.method.image_trunk(pixels)
+        if self.refusal is None:
+            image, frozen = self.method.image_features(trunk), trunk
+        else:
+            image = self.method.with_frozen(trunk)
+            image, frozen = image[:-1], image[-1]
+        features = image.transpose(0, 1)
+        if self.method.text_depends_on_image:
+            return (features,)
+        logits = self.method.logits(image, self.text, decoupled=self.decoupled)  # type: ignore[arg-type]
+        refused = () if self.refusal is None else (self.refusal(frozen, logits.argmax(dim=1)),)
+        return logits, (logits / self.temperature).softmax(dim=1), *refused, features
 
 
 def _with_parts(module: Part, parts: dict[str, nn.Module]) -> Part:
@@ -78,83 +99,59 @@ def _used_layers(method: Method) -> VisionTower:
     return _with_parts(tower, dict(tower.named_children()) | {"blocks": nn.ModuleList(used)})
 
 
-class Classifier(ExportedTower):
-    """The tower with the text features of its classes: pixels to logits and probabilities, and whether an
-    image is of none of them.
-    """
-
-    def __init__(self, vocabulary: Vocabulary, temperature: float, refusal: Refusal | None = None) -> None:
-        super().__init__(vocabulary.method, frozen=refusal is not None)
-        self.refusal = refusal
-        self.decoupled, self.temperature = vocabulary.decoupled, temperature
-        self.register_buffer("text", vocabulary.text.detach().clone())
-
-    def forward(  # type: ignore[override]
-        self, pixels: Float[Tensor, "batch 3 height width"]
-    ) -> tuple[Tensor, ...]:
-        trunk = self.method.image_trunk(pixels)
-        if self.refusal is None:
-            image, frozen = self.method.image_features(trunk), None
-        else:
-            image = self.method.with_frozen(trunk)
-            image, frozen = image[:-1], image[-1]
-        logits = self.method.logits(image, self.text, decoupled=self.decoupled)  # type: ignore[arg-type]
-        found = logits, (logits / self.temperature).softmax(dim=1)
-        if self.refusal is None:
-            return found
-        return *found, self.refusal(frozen, logits.argmax(dim=1))
-
-
 @torch.no_grad()
 def export(
     predictor: Predictor,
     out: Path,
     *,
-    with_classes: bool = False,
     classes: Sequence[str] | None = None,
     images: Iterable[Path] = (),
 ) -> Exported:
     """Write an adapted model for other runtimes, after checking it against torch; the batch size is dynamic.
 
-    The input is "pixels": float32 in [0, 1], as returned by `Predictor.preprocess`. The output is "features"
-    (batch, feature, embed) or, ``with_classes``, "logits" and "probabilities" (batch, class) and, unless the
-    bundle refuses nothing, "none_of_these" (batch), true for an image of none of the classes. ``classes``
-    replace the bundle's. The export is checked on random pixels and on ``images``. Raises ExportError if it
-    cannot be exported or differs by more than 0.001, OutputError, DataError.
+    The input is "pixels": float32 in [0, 1], as returned by `Predictor.preprocess`. The outputs are "logits"
+    and "probabilities" (batch, class), unless the bundle refuses nothing "none_of_these" (batch), true for an
+    image of none of the classes, and "features" (batch, feature, embed); features alone where text features
+    depend on the image. ``classes`` replace the bundle's. The export is checked on random pixels and on
+    ``images``. Raises ExportError if it cannot be exported or differs by more than 0.001, OutputError,
+    DataError.
     """
     if not out.name or out.is_dir():
         raise OutputError(f"{out} is a folder: name a file in it with --out, such as {out / 'model.onnx'}.")
     if predictor.clip.image.projection.device.type != "cpu":
         raise ExportError("export runs on the CPU: load the predictor with the device cpu.")
     vocabulary = predictor.vocabulary(classes)
-    if with_classes and vocabulary.method.text_depends_on_image:
+    has_classes = not vocabulary.method.text_depends_on_image
+    if classes is not None and not has_classes:
         raise ExportError(
             f"{vocabulary.method.name} computes text features for each image, so classes cannot be built in: "
-            "export the tower alone."
+            "omit them to export the features."
         )
-    refusal, outputs = predictor.refusal(vocabulary.classes), ["features"]
-    model = ExportedTower(vocabulary.method)
-    if with_classes:
-        model = Classifier(vocabulary, predictor.bundle.temperature, refusal)
-        outputs = ["logits", "probabilities", *([NONE] if refusal is not None else [])]
-    metadata = _metadata(predictor, vocabulary if with_classes else None, outputs)
-    content = _to_onnx(model.eval(), predictor.clip.image_size, metadata)
+    refusal = predictor.refusal(vocabulary.classes) if has_classes else None
+    model = ExportedModel(vocabulary, predictor.bundle.temperature, refusal).eval()
+    metadata = _metadata(predictor, vocabulary if has_classes else None, model.outputs)
+    content = _to_onnx(model, predictor.clip.image_size, metadata)
     run, checked, difference, same = _load_onnx(content), 0, 0.0, 0
     for pixels in _batches(predictor, [*images]):
-        expected, exported = model(pixels)[0], run(pixels)
+        expected, exported = model(pixels), run(pixels)
         checked += len(pixels)
-        gap = float((expected - exported).abs().max())
-        if not gap <= TOLERANCE:  # NaN is not
-            raise ExportError(
-                f"the exported model differs from torch's by {gap:.1e} (allowed: {TOLERANCE:g}) on "
-                f"{checked} images: nothing was written."
-            )
-        difference = max(difference, gap)
-        same += int((expected.flatten(1).argmax(dim=1) == exported.flatten(1).argmax(dim=1)).sum())
+        for of_torch, of_file in zip(expected, exported, strict=True):
+            if of_torch.dtype == torch.bool:  # a threshold may lie between two roundings
+                continue
+            gap = float((of_torch - of_file).abs().max())
+            if not gap <= TOLERANCE:  # NaN is not
+                raise ExportError(
+                    f"the exported model differs from torch's by {gap:.1e} (allowed: {TOLERANCE:g}) on "
+                    f"{checked} images: nothing was written."
+                )
+            difference = max(difference, gap)
+        best, other = (outputs[0].flatten(1).argmax(dim=1) for outputs in (expected, exported))
+        same += int((best == other).sum())
     with output_file(out) as file:
         file.write(content)
-    classes_in, same_best = (len(vocabulary.classes), same) if with_classes else (None, None)
-    return Exported(out, tuple(outputs), classes_in, len(content), checked, difference, same_best)
+    classes_in, same_best = (len(vocabulary.classes), same) if has_classes else (None, None)
+    names = tuple(model.outputs)
+    return Exported(out, names, classes_in, len(content), checked, difference, same_best)
 
 
 def _metadata(predictor: Predictor, vocabulary: Vocabulary | None, outputs: Sequence[str]) -> dict[str, Any]:
@@ -217,7 +214,7 @@ def _load_onnx(content: bytes) -> Run:
     import onnxruntime
 
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
-    return lambda pixels: torch.from_numpy(session.run(None, {"pixels": pixels.numpy()})[0])
+    return lambda pixels: [*map(torch.from_numpy, session.run(None, {"pixels": pixels.numpy()}))]
 
 
 def _batches(predictor: Predictor, paths: Sequence[Path]) -> Iterator[Float[Tensor, "batch 3 size size"]]:

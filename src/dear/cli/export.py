@@ -14,12 +14,11 @@ def command(
     bundle: BundleName,
     *,
     out: Path,
-    with_classes: bool = False,
     classes: list[str] | None = None,
     images: list[str] | None = None,
     pretrained: str | None = None,
 ) -> Exported:
-    """Write the adapted image tower, or the whole classifier, as one ONNX file.
+    """Write a classifier as one ONNX file: logits, probabilities, none of these, and features of images.
 
     The input is pixels in [0, 1] at the backbone's size, in batches of any size; the file normalizes them.
     Before it is written, its output is compared with torch's, and must not differ by more than 0.001. This
@@ -27,7 +26,6 @@ def command(
 
     Args:
         out: File to write.
-        with_classes: Include the classes. The outputs are then logits and probabilities, not features.
         classes: Include these classes, by name, in place of the bundle's.
         images: Images, or folders of them, to compare the outputs on, besides random ones. The first 200 are
             used.
@@ -43,13 +41,7 @@ def command(
 
     with progress_console().status("exporting"):
         predictor = Predictor(bundle, "cpu", pretrained=pretrained, precision="32-true")
-        return export(
-            predictor,
-            out,
-            with_classes=with_classes or classes is not None,
-            classes=classes,
-            images=paths[:CHECKED],
-        )
+        return export(predictor, out, classes=classes, images=paths[:CHECKED])
 
 
 def render(result: Exported, console: PrintableConsole) -> None:

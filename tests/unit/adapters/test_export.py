@@ -52,21 +52,27 @@ def test_onnx_classifier_without_a_word_of_the_exporter_and_the_example_of_it(
     capfd.readouterr()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        done = export(one, tmp_path / "m.onnx", with_classes=True, images=[tmp_path / "a.png"])
+        done = export(one, tmp_path / "m.onnx", images=[tmp_path / "a.png"])
     assert capfd.readouterr() == ("", "")
     assert logging.root.manager.disable == logging.NOTSET
     assert os.environ["ORT_DISABLE_TELEMETRY"] == "1"
     assert (done.checked, done.classes, done.same_best) == (7, 3, 7)
     assert done.difference < 1e-4
     session = rt.InferenceSession(str(tmp_path / "m.onnx"))
-    logits, shares = session.run(None, {"pixels": images().numpy()})  # seven, a size that was not traced
+    pixels = {"pixels": images().numpy()}  # seven, a size that was not traced
+    logits, shares, features = session.run(None, pixels)
     want = one.logits(images())
     torch.testing.assert_close(torch.from_numpy(logits), want, rtol=0, atol=1e-4)
     torch.testing.assert_close(torch.from_numpy(shares), (want / 1.7).softmax(dim=1), rtol=0, atol=1e-4)
+    torch.testing.assert_close(torch.from_numpy(features), one.encode(images()), rtol=0, atol=1e-5)
     told = session.get_modelmeta().custom_metadata_map
     assert json.loads(told["classes"]) == CLASSES
+    assert json.loads(told["features"]) == ["class", "color", "object"]
     assert json.loads(told["preprocess"])["size"] == 20
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.png", "m.onnx"]
+    content = (tmp_path / "m.onnx").read_bytes()  # without the paths of the code on this machine
+    assert str(Path(__file__).parents[3]).encode() not in content
+    assert b"site-packages" not in content
     example("main")(str(tmp_path / "m.onnx"), str(tmp_path / "a.png"))
     shown = ", ".join(
         f"{best.name} {best.probability:.1%}" for best in one.predict(tmp_path / "a.png", top=3).top
@@ -121,24 +127,9 @@ def test_the_examples_pixels_are_those_of_dear(view: Preprocess, tmp_path: Path)
         assert torch.equal(pixels, wanted), name
 
 
-def test_the_tower_alone(make_small_clip: MakeClip, tmp_path: Path) -> None:
-    rt = pytest.importorskip("onnxruntime", reason="the extra export is not installed")
-    one = predictor("dear", make_small_clip)
-    done = export(one, tmp_path / "m.onnx")
-    assert (done.classes, done.same_best, done.outputs) == (None, None, ("features",))
-    session = rt.InferenceSession(str(tmp_path / "m.onnx"))
-    (found,) = session.run(None, {"pixels": images().numpy()})
-    torch.testing.assert_close(torch.from_numpy(found), one.encode(images()), rtol=0, atol=1e-5)
-    told = session.get_modelmeta().custom_metadata_map
-    assert json.loads(told["features"]) == ["class", "color", "object"]
-    content = (tmp_path / "m.onnx").read_bytes()  # without the paths of the code on this machine
-    assert str(Path(__file__).parents[3]).encode() not in content
-    assert b"site-packages" not in content
-
-
 def test_what_is_refused(make_small_clip: MakeClip, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ExportError, match="cocoop"):
-        export(predictor("cocoop", make_small_clip), tmp_path / "m.onnx", with_classes=True)
+        export(predictor("cocoop", make_small_clip), tmp_path / "m.onnx", classes=CLASSES)
     one = predictor("zero-shot", make_small_clip)
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match="--out"):
@@ -157,7 +148,7 @@ def test_a_model_that_differs_is_not_written(
     wrong: float, difference: str, make_small_clip: MakeClip, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = predictor("zero-shot", make_small_clip)
-    monkeypatch.setattr(module, "_load_onnx", lambda _content: lambda pixels: one.encode(pixels) + wrong)
+    monkeypatch.setattr(module, "_load_onnx", lambda _content: lambda pixels: [one.logits(pixels) + wrong])
     with pytest.raises(ExportError, match=re.escape(difference)):
         export(one, tmp_path / "m.onnx")
     assert not [*tmp_path.iterdir()]
@@ -171,5 +162,5 @@ def test_methods_as_onnx_with_other_classes_if_they_take_any(
     pytest.importorskip("onnxscript", reason="the extra export is not installed")
     one, options = predictor(name, make_small_clip), {}
     if not one.method.text_depends_on_image:  # else no classes can be built in
-        options = {"with_classes": True, "classes": OTHERS if one.method.open_vocabulary else CLASSES}
+        options = {"classes": OTHERS if one.method.open_vocabulary else CLASSES}
     assert export(one, tmp_path / "m.onnx", **options).difference < 1e-3

@@ -240,8 +240,8 @@ def test_the_export_says_the_same(photos: Path, tmp_path: Path) -> None:
     """DeAR+'s features depend on the scale of the final LayerNorm, too."""
     predictor = Predictor(fit(photos, method="dear+", review=False, verbose=False), "cpu")
     rt = pytest.importorskip("onnxruntime", reason="the extra export is not installed")
-    done = export(predictor, tmp_path / "model.onnx", with_classes=True)
-    assert done.outputs == ("logits", "probabilities", "none_of_these")
+    done = export(predictor, tmp_path / "model.onnx")
+    assert done.outputs == ("logits", "probabilities", "none_of_these", "features")
     save(tmp_path / "other.png", (250, 240, 30), 1)
     tests = [*sorted((photos / "test").rglob("*.png"))[::9], tmp_path / "other.png"]
     pixels = torch.stack([predictor.preprocess(path) for path in tests])
