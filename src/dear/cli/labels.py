@@ -99,8 +99,8 @@ def command_suggest(
     """Suggest images to label next.
 
     There are two kinds. The first are images of which the classifier is least sure, no two of them alike. The
-    second are as many images that look like none of its classes, grouped by likeness: they may be of a new
-    class.
+    second are at most as many images that look like none of its classes, grouped by likeness: they may be of
+    a new class.
 
     The CSV file has a row for each, with an empty label beside the suggested class. Fill in labels, put them
     beside the images with `dear labels apply next.csv more-photos/`, and fit to both folders. Images that the
@@ -109,7 +109,7 @@ def command_suggest(
 
     Args:
         images: Folder of images.
-        count: How many images of each kind to suggest.
+        count: How many images of each kind to suggest at most.
         out: CSV file to write.
     """
     check_table(out, (".csv",))
