@@ -47,11 +47,8 @@ app = App(help=__doc__, version_flags=[])
 def package(file: Path) -> None:
     """Write the packaged table: the default settings with the paper's five attributes."""
     heads = in_layers(read_textspan(file), FACTS["layers"])  # type: ignore[arg-type]
-    table = build_table(
-        heads, WEIGHTS, source=SOURCE, settings=RoleSettings(attributes=ATTRIBUTES), facts=FACTS
-    )
-    evidence = {key: value for key, value in table.evidence.items() if key != "points"}
-    replace(table, evidence=evidence).save(PACKAGED)
+    settings = RoleSettings(attributes=ATTRIBUTES)
+    build_table(heads, WEIGHTS, source=SOURCE, settings=settings, facts=FACTS).save(PACKAGED)
 
 
 @app.command

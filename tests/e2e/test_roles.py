@@ -36,7 +36,7 @@ def test_assign_show_and_compare(spans: Path, tmp_path: Path, ask: Ask, run: Run
     assert found["roles"] == json.loads(out.read_text())
     assert (found["roles"]["weights"]["model"], len(found["roles"]["heads"])) == ("small", 6)
     page = html.read_text(encoding="utf-8")
-    assert page.count("<svg") == 2
+    assert page.count("<svg") == 1
     assert "the color teal" in page
     assert "http" not in page.replace("http://www.w3.org", "")
     # Shown to people, shuffled for an ablation, and compared with itself.
