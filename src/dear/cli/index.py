@@ -29,8 +29,8 @@ def command_build(
     `dear index build BUNDLE FOLDER` takes the class feature and the attribute features of a bundle. With
     `dear index build FOLDER --features heads` there is no bundle, and no training is needed: the features are
     a CLIP's class feature and, for each core attribute of a role table, the sum of what the attribute's heads
-    add to the image embedding. --model and --roles are for this case. With a bundle, --pretrained says where
-    the backbone's weights are, if they have moved.
+    add to the image embedding. --model and --roles are for --features heads only. With a bundle, --pretrained
+    says where the backbone's weights are, if they have moved.
 
     To update an index, give the command again. Files are compared by size and time, and only new contents are
     encoded. An interrupted build continues where it stopped. A file that cannot be read is reported and
@@ -127,8 +127,8 @@ def command_query(
         query: An image file; with --text, a text.
         text: Take the query as a text. If the index has a bundle, the text goes through its templates.
         by: Features to compare by: class, and the attributes of the index, such as color,texture.
-        weights: Weight of each of these features. By default 1. A negative weight prefers dissimilar images.
-        words: Features that are compared with words, not with the image of the query, such as color=red.
+        weights: Weight of each feature of --by, by default 1. A negative weight prefers dissimilar images.
+        words: Features that are compared with words in place of the image of the query, such as color=red.
         count: How many images to find.
         itself: Include the query itself in the results if the index has it.
         bundle: Where the bundle is, if it has moved since the index was built.
