@@ -32,7 +32,8 @@ HEADER = """# The command line
 This page is written by `make docs` from the help of the commands. Do not edit it.
 
 - A list is typed with commas, as in `--seeds 1,2,3`.
-- Options that several commands share are explained at the first of them; the others link there.
+- Options that several commands share are explained at the first of these commands. The other commands
+  link there.
 - The settings of methods, which all commands that train take, are explained at [`dear fit`](#dear-fit).
   `dear fit --method NAME --help` shows those of one method.
 
@@ -51,7 +52,8 @@ This page lists every architecture of open_clip {version}, and the methods that 
 PyTorch's meta device), and its parts were checked against what `dear` can reproduce.
 
 Of some towers, `dear` can use single layers and attention heads. Of others it can use only the features that
-they compute. A method needs one or the other of each tower, so there are four lists.
+they compute. There is a list for each of the four combinations, with the methods that run on it, and a list
+of the architectures that are refused.
 
 """
 SECTIONS: dict[tuple[Access, Access], tuple[str, str]] = {

@@ -43,19 +43,22 @@ def command(
 
     Args:
         more: Further data that is added to the first, such as a table of corrections. An image that is in
-            several has the class that the last of them gives it.
+            several data sets has the class that the last of these gives it.
         out: Folder to write the bundle to. With --continue, the default is the folder of the earlier bundle,
             which is then replaced.
-        method: The method; `dear methods` lists them. auto tries some on the training images, and takes the
-            best.
-        unlabeled: Folder of images without labels, which are used if left-out labeled images gain by it. Only
-            dear+ can use them.
+        method: The method; `dear methods` lists them. auto tries some on left-out training images, and takes
+            the simplest whose accuracy is within one standard error of the best. If fewer than 100 images can
+            be left out, it takes dear+.
+        unlabeled: Folder of images without labels, which are used if this improves the scores of left-out
+            labeled images. Only dear+ can use them.
         add_classes: Further classes, by name alone, without images.
         review: Look for labels that look wrong and for images that are there twice, and write review.html and
             review.csv into the folder.
-        refuse: Share of the images of the classes that may be refused as none of these. 0 refuses nothing.
+        refuse: Share of the images of the classes that may be called none of these. With 0 no image is.
         continue_: Folder of an earlier bundle. Images that it was made of are not encoded again. Its backbone
-            and its class names are the defaults. The predictions are those of a fit without this option.
+            and its class names are the defaults. With auto, the method of the earlier bundle stays if it is
+            within one standard error of the best. With the same method, predictions are those of a fit
+            without this option.
         overwrite: Replace the bundle that is in the folder.
         train: Settings of training; by default as published for the method.
         select: Keep the last epoch, or the epoch that is best on validation images.

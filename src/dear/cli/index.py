@@ -1,4 +1,4 @@
-"""`dear index`: build and search an index of images."""
+"""`dear index`: build, search and export an index of images."""
 
 import os
 from pathlib import Path
@@ -29,8 +29,8 @@ def command_build(
     `dear index build BUNDLE FOLDER` takes the class feature and the attribute features of a bundle. With
     `dear index build FOLDER --features heads` there is no bundle, and no training is needed: the features are
     a CLIP's class feature and, for each core attribute of a role table, the sum of what the attribute's heads
-    add to the image embedding. --model and --roles are for this case. With a bundle, --pretrained says where
-    the backbone's weights are, if they have moved.
+    add to the image embedding. --model and --roles are for --features heads only. With a bundle, --pretrained
+    says where the backbone's weights are, if they have moved.
 
     To update an index, give the command again. Files are compared by size and time, and only new contents are
     encoded. An interrupted build continues where it stopped. A file that cannot be read is reported and
@@ -127,8 +127,8 @@ def command_query(
         query: An image file; with --text, a text.
         text: Take the query as a text. If the index has a bundle, the text goes through its templates.
         by: Features to compare by: class, and the attributes of the index, such as color,texture.
-        weights: Weight of each of these features. By default 1. A negative weight prefers dissimilar images.
-        words: Features that are compared with words, not with the image of the query, such as color=red.
+        weights: Weight of each feature of --by, by default 1. A negative weight prefers dissimilar images.
+        words: Features that are compared with words in place of the image of the query, such as color=red.
         count: How many images to find.
         itself: Include the query itself in the results if the index has it.
         bundle: Where the bundle is, if it has moved since the index was built.
@@ -164,6 +164,26 @@ def render_query(result: dict[str, Any], console: PrintableConsole) -> None:
         rows.append((rank, f"{hit.score:.3f}", *(f"{hit.by[name]:.3f}" for name in names), file))
     headings = ["", "score", *(f"by {name}" for name in names), "file"]
     console.print(table(f"in {result['folder']}", headings, rows))
+
+
+def command_export(index: Path, file: Path) -> dict[str, Any]:
+    """Write an index as a Parquet file, which DuckDB, LanceDB, Qdrant and other databases read.
+
+    It has a row for each readable file: path, class (the name of its folder), size, mtime, sha256, and a
+    vector_NAME of float32 for each feature. Parquet requires the extra `datasets`.
+
+    Args:
+        index: Folder made by `dear index build`.
+        file: The Parquet file.
+    """
+    from dear.retrieval.index import open_index
+
+    return {"file": file, "files": open_index(index).export_parquet(file)}
+
+
+def render_export(result: dict[str, Any], console: PrintableConsole) -> None:
+    """Show what was written."""
+    console.say(f"{plural(result['files'], 'image')} in {result['file']}")
 
 
 def _index_encoder(metadata: dict[str, Any], bundle: str | None, options: BundleOptions) -> "Encoder":

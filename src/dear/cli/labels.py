@@ -34,8 +34,8 @@ def command_review(
     Args:
         more: Further data that is added to the first.
         out: Folder to write to: review.html shows the images, and in review.csv you correct the labels.
-        method: The method that judges, as for `dear fit`. If it is trained in steps, dear+ judges in its
-            place.
+        method: The method that judges, as for `dear fit`. If it takes long to fit again
+            without some of the images, dear+ judges in its place.
     """
     from dear.cli.progress import StepProgress
 
@@ -98,18 +98,18 @@ def command_suggest(
 ) -> dict[str, Any]:
     """Suggest images to label next.
 
-    There are two kinds. The first are images of which the classifier is least sure, no two of them alike. The
-    second are as many images that look like none of its classes, grouped by likeness: they may be of a new
-    class.
+    There are two kinds: images of which the classifier is least sure, no two of them alike, and images that
+    look like none of its classes and may be of a new class, grouped by likeness. Of each kind there are at
+    most --count.
 
-    The CSV file has a row for each, with an empty label beside the suggested class. Fill in labels, put them
-    beside the images with `dear labels apply next.csv more-photos/`, and fit to both folders. Images that the
-    classifier was fitted on, and those that have a label there, are not suggested. Features are kept in the
-    cache folder, so that a second call encodes only new images.
+    The CSV file has a row for each image, with an empty label beside the suggested class. Fill in labels, put
+    them beside the images with `dear labels apply next.csv more-photos/`, and fit to both folders. Images
+    that the classifier was fitted on, and those that have a label beside the images, are not suggested.
+    Features are kept in the cache folder, so that a second call encodes only new images.
 
     Args:
         images: Folder of images.
-        count: How many images of each kind to suggest.
+        count: How many images of each kind to suggest at most.
         out: CSV file to write.
     """
     check_table(out, (".csv",))

@@ -147,10 +147,15 @@ def _other_defaults(kind: type[MethodSettings]) -> str:
     """What its authors set in place of the defaults, in words: the values, with the runs that have them."""
     commands = {name: protocol.trains_as for name, protocol in PROTOCOLS.items()}
     rows = read_published_rows(kind.packaged().folder())
-    by_data = dict.fromkeys(name for row in rows for settings in row.by_data.values() for name in settings)
-    parts = {name: "one for each benchmark" for name in by_data}
-    for name in dict.fromkeys(name for row in rows for name in row.settings if name not in by_data):
-        of_name = [(row.settings[name], row.scope(commands)) for row in rows if name in row.settings]
-        parts[name] = "; ".join(f"{'empty' if value == '' else value} {scope}" for value, scope in of_name)
-    named = " ".join(f"{name.replace('_', '-')}: {values}." for name, values in parts.items())
-    return f"In some runs the authors use other values than the defaults. {named}" if parts else ""
+    parts = dict[str, list[str]]()
+    for row in rows:
+        for name in dict.fromkeys(name for settings in row.by_data.values() for name in settings):
+            values = {data: settings[name] for data, settings in row.by_data.items() if name in settings}
+            (data, value), *others = values.items()
+            words = f"one for each of {len(values)} benchmarks" if others else f"{value} on {data}"
+            parts.setdefault(name, []).append(f"{words} {row.scope(commands)}".rstrip())
+        for name, value in row.settings.items():
+            parts.setdefault(name, []).append(f"{'empty' if value == '' else value} {row.scope(commands)}")
+    named = " ".join(f"{name.replace('_', '-')}: {'; '.join(values)}." for name, values in parts.items())
+    last = "If several values apply to a run, the last one counts."
+    return f"In some runs the authors use other values than the defaults. {last} {named}" if parts else ""

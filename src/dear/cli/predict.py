@@ -64,7 +64,8 @@ def command(
 
     Evidence is what a feature of the image adds to the logit of a class (for DeAR alpha_k s_k). Positive
     evidence speaks for the class and negative evidence against it. The evidence of all features sums to the
-    logit. Of DeAR, the attributes without a head in the role table are one feature, "rest".
+    logit. In the evidence of DeAR, "rest" is the sum over the attributes that are no head's core attribute in
+    the role table.
 
     An image that cannot be read is reported and skipped, and the exit code is 1. For many images give --out:
     an interrupted command then continues where it stopped, if it is given again.
@@ -75,11 +76,11 @@ def command(
             probability, then class_2, probability_2 and so on. A .jsonl file has the evidence too.
         top: How many classes to report for each image.
         classes: Classes to choose from, by name, in place of the bundle's.
-        classes_file: The same from a text file, one name per line.
+        classes_file: Text file of the classes to choose from, one name per line.
         add_classes: Classes to add to the bundle's, by name.
         batch: Images that go through the model at a time.
-        refuse: Share of the images of the bundle's classes that may be refused as none of these. By default
-            that of the fit. 0 refuses nothing.
+        refuse: Share of the images of the bundle's classes that may be called none of these. By default that
+            of the fit. With 0 no image is.
         remember: Keep the features of images in the cache folder (up to 2 GiB). Images of the same content
             are then not encoded again with this bundle.
     """

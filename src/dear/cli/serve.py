@@ -31,8 +31,8 @@ def command(
     """Serve a classifier until Ctrl-C: a page for people, and /api for programs (docs/serve.md).
 
     Args:
-        index: Index of images, in which the page finds neighbors. It was built with this bundle, or with
-            --features heads on its backbone.
+        index: Index of images, in which the page finds neighbors. The index must have been built with this
+            bundle, or with --features heads on the bundle's backbone.
         data: Folder of the images that the bundle was fitted on. Corrections from the page or the API are
             written there, into corrections.csv. Needs a token.
         host: Address to listen on. Any address but this machine's own needs a token.

@@ -34,18 +34,18 @@ class DataSettings:
             prompts, separate them by | or give a text file with one per line.
         classnames: File of class names: a JSON list or mapping, a CSV file (folder,name), or CoOp's
             classnames.txt.
-        columns: Names of columns: those of a table or a data frame, if they are not path, label and split, as
-            path=Image,label=Species; that of the classes of a Hugging Face data set, if it has several, as
-            label=fine_label.
+        columns: Names of the columns of a table or a data frame, if they are not path, label and split, as
+            path=Image,label=Species. For a Hugging Face data set with several columns of classes, the one to
+            use, as label=fine_label.
         split_seed: Seed of the split that is made if the data has none.
         test_share: Share of each class that is used for testing, if the data has no split. With 0, nothing is
             for testing; with 1, nothing is for training. By default 0.3, in `dear eval` 1 and in `dear
             review` 0.
         group: Which images belong together: the name of a column of a table, or a regular expression whose
             match in a file's path is the group, as clip_[0-9]+. A split that is made here keeps a group on
-            one side, and so do the folds that calibrate and choose. Near-duplicates are kept together too,
-            unless this is none.
-        least_train: Training images that a split which is made here leaves to each class, even if fewer
+            one side, and images of a group are left out together. Near-duplicates are kept together too,
+            unless the option is none.
+        least_train: Fewest training images of a class in a split that is made here, even if fewer images
             remain for testing. `dear fit` raises it to the number of shots.
         layout: What the folders in a folder of images are: classes, or domains (art_painting, photo), which
             have folders of classes. With auto they are domains if they all have the same folders.
@@ -56,8 +56,8 @@ class DataSettings:
             it has as many as the others.
         broken: What to do with unreadable images: stop, or skip and name them. All images are checked first.
             By default fit and eval skip them, and other commands stop.
-        short_side: Reduce larger training images to this short side, in pixels, when they are read. More of
-            them then stay in memory, and large photographs train faster. Test images are never reduced.
+        short_side: Reduce training images whose short side is longer than this, in pixels, when they are
+            read. More images then stay in memory, and training is faster. Test images are never reduced.
         cache: Folder of caches and recorded splits. By default that of the environment variable DEAR_CACHE,
             or else the user's cache folder.
         workers: Threads that decode images; 0 means one per processor, at most 8.

@@ -26,23 +26,24 @@ class RoleSettings:
             the public code, which made the published phrases; or exact, in which each constant stays with the
             term that it belongs to [ours].
         rule: How a head gets its role: quantile, by quantiles of concept entropy, as the paper's text says;
-            or concept, by its dominant concept alone, as in the paper's table. By the second, core attributes
-            make a head core, style makes it generalization, and any other concept other-specialized. On
-            ViT-B/16, quantile gives 18 of 48 heads their role in that table, concept 35, and "always core" 28
-            (docs/roles.md).
+            or concept, by its dominant concept alone, as in the paper's table (docs/roles.md). By concept, a
+            core attribute makes a head core, style makes it generalization, and any other concept makes it
+            other-specialized.
         quantile: The paper's q. The heads with the lowest concept entropy, a share of q, are specialized;
             those with the highest, a share of q, are generalization heads.
         k: Number of core attributes, which are chosen automatically. 0 takes the K from 3 to 7 with the
             highest DBCV.
         attributes: Core attributes by name, such as color,shape,texture,object,location.
-        general: Concepts whose specialized heads are generalization heads (the paper: style, composition).
+        general: Concepts that make a specialized head a generalization head (in the paper style and
+            composition).
         space: In which space phrases are clustered: linear discriminants of the pool's concepts [ours], or
             the sentence embeddings as they are, as in the paper.
         clustered: Which phrases are clustered: those of the heads with those of the pool [ours], or those of
             the heads alone, as in the paper. A cluster is named after the nearest concept of the pool.
-        entropy_over: Which concepts the entropy is over: all, where a phrase belongs to the nearest of all
-            clusters; or the core attributes, where it belongs to the nearest of their clusters. Equation 3
-            says the second, but the roles "text" and "style" of the paper's table need the first.
+        entropy_over: Which concepts the entropy is over: concepts is all of them, and a phrase belongs to the
+            nearest cluster; attributes is the core attributes, and a phrase belongs to the nearest cluster of
+            one of them. Equation 3 says attributes, but the roles "text" and "style" of the paper's table
+            need concepts.
         shrinkage: How far the covariance within concepts, of which the discriminants are made, is shrunk
             towards a sphere [ours].
         min_sizes: HDBSCAN's min_cluster_size. Of several, the one with the highest DBCV is used.

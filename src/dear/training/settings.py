@@ -34,12 +34,13 @@ class TrainSettings:
         weight_decay: Weight decay. The paper states none; the default is that of CoOp's code.
         precision: Number format. "auto" is bf16-mixed on a GPU and on a CPU that is fast in bfloat16 (except
             for towers narrower than 384), else 32-true; records say which. "16-true" has weights and trained
-            parameters in float16, as the code of CoOp to PromptSRC. It needs "sgd".
-        optimizer: "adamw", "sgd" with momentum (as in the methods up to PromptSRC), or "adam", whose weight
-            decay is part of the gradient.
+            parameters in float16, as the code of CoOp, CoCoOp, MaPLe, PromptSRC and VPT. It needs "sgd".
+        optimizer: "adamw", "sgd" with momentum, or "adam", whose weight decay is part of the gradient.
         momentum: Momentum of SGD.
-        crop: Smallest share of an image's area in a random view; 0.08 in the code of CoOp to PromptSRC.
-        drop_last: Drop the last batch of an epoch if it is not full, as Dassl does. An only batch is kept.
+        crop: Smallest share of an image's area in a random view; 0.08 in the code of CoOp, CoCoOp, MaPLe,
+            PromptSRC and VPT.
+        drop_last: Drop the last batch of an epoch if it is not full, as Dassl does. If it is the only batch
+            of the epoch, it is kept.
         view_seed: Seed of the random views, in place of the run's seed. Runs with different seeds then see
             the same views.
         text_chunk: Prompts that go through the text span at a time. Their activations are computed again for

@@ -16,13 +16,13 @@ class AtPromptSettings(MethodSettings):
         base: The method that it extends: attributes in the prompts of CoOp, or of MaPLe.
         attributes: The attribute words, separated by commas.
         tokens: Learned tokens before each attribute word and before the class name.
-        by_position: Allow attribute words of several tokens. The authors' code counts one token for each
-            word, so that after a longer word all is out of place; this does the same.
+        by_position: Allow attribute words that are several tokens long. Learned tokens after such a word are
+            then put at wrong positions, as in the authors' code, which counts one token for each word.
         depth: With base maple, the number of first layers of both towers, of 12, that have their own prompts.
         share: Scale layer numbers, which are given for 12 layers, to the depth of the tower [ours]. If not,
             use them as they are.
         token_std: Standard deviation of the initial values of all tokens but those before attribute words.
-        attribute_std: The same for the tokens before attribute words.
+        attribute_std: Standard deviation of the initial values of the tokens before attribute words.
     """
 
     training = MappingProxyType({"optimizer": "sgd", "lr": 0.002, "epochs": 100, "batch": 32})

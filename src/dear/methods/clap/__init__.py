@@ -14,7 +14,8 @@ class ClapSettings(MethodSettings):
     Attributes:
         constraint: "l2" holds each class vector near its text feature (CLAP); "none" does not (ZS-LP, the
             linear probe that starts from text features).
-        epochs: Passes over the images, each over as many features as there are images.
+        epochs: Number of passes. A pass takes about as many features as there are images, drawn from the
+            features of all their random views.
         batch: Features in a step.
         lr: Learning rate after the first epoch.
         views: Random views of each image.

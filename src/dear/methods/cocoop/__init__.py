@@ -12,8 +12,8 @@ class CoCoOpSettings(MethodSettings):
 
     Attributes:
         tokens: Context tokens.
-        words: Words whose embeddings are the initial context. If there are fewer words than tokens, it is
-            random.
+        words: Words whose embeddings are the initial context. If there are fewer words than tokens, the
+            context is random.
         reduction: Ratio of the width of the image feature to the hidden width of the meta-net.
         token_std: Standard deviation of random initial values.
     """

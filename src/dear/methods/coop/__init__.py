@@ -14,8 +14,8 @@ class CoOpSettings(MethodSettings):
 
     Attributes:
         tokens: Context tokens; 4 and 16 are published.
-        words: Words whose embeddings are the initial context. If there are fewer words than tokens, it is
-            random.
+        words: Words whose embeddings are the initial context. If there are fewer words than tokens, the
+            context is random.
         class_specific: Learn one context per class; the method then cannot score other classes.
         token_std: Standard deviation of random initial values.
     """

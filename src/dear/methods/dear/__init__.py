@@ -22,7 +22,8 @@ class DearSettings(MethodSettings):
             five attributes, and as five text tokens [ours].
         text_tokens: Learned text tokens.
         token_std: Standard deviation of the tokens' initial values [ours].
-        alpha_cls: Initial fusion weight of the class feature; the others share the rest evenly [ours].
+        alpha_cls: Initial fusion weight of the class feature; the attribute features share the rest evenly
+            [ours].
         learn_fusion: Train the fusion weights; if not, they keep their initial values.
         fusion_rate: Factor on the learning rate for the fusion weights [ours]; 1 is the paper's single rate,
             at which they hardly change in a hundred steps.

@@ -15,10 +15,10 @@ class GdaSettings(MethodSettings):
 
     Attributes:
         alpha: Weight of the discriminant's scores, which are added to zero-shot ones. The authors search it
-            on validation images, among powers of ten; here it is fixed. 0.1 is their most frequent value in
-            base-to-novel (20 of 33 runs).
+            on validation images, among powers of ten; here it is fixed. 0.1 is what their search found most
+            often in base-to-novel.
         covariance: "mean" is the mean of the classes' covariances; "shrunk" is the pooled covariance, shrunk
-            towards a multiple of the identity (Kubokawa and Srivastava), as in its few-shot runs.
+            towards a multiple of the identity (Kubokawa and Srivastava), as in the authors' few-shot runs.
         views: Random views of each training image.
         neighbors: How many features of training images describe a class without images: those nearest to its
             text.

@@ -14,7 +14,7 @@ class MapleSettings(MethodSettings):
         depth: The number of first layers of both towers, of 12, that have their own prompts.
         tokens: Prompt tokens in each tower.
         words: Words whose embeddings are the initial first text prompt. If there are fewer words than tokens,
-            it is random.
+            the prompt is random.
         share: Scale layer numbers, which are given for 12 layers, to the depth of the tower [ours]. If not,
             use them as they are.
         token_std: Standard deviation of random initial values.

@@ -15,7 +15,7 @@ class ProLipSettings(MethodSettings):
         epochs: Steps, each on all images.
         lr: Learning rate of the first step.
         reg_weight: Weight of the squared distance from CLIP's projection; none is 1 / shots.
-        views: Random views of each image, one for each epoch in turn.
+        views: Random views of each image, one for each step in turn.
         scale: Factor on the cosines in the scores, a constant of the authors. none takes the backbone's.
     """
 

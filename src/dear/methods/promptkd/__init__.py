@@ -18,12 +18,11 @@ class PromptKdSettings(MethodSettings):
 
     Attributes:
         teacher: The teacher's backbone, as --model; that of the run if empty.
-        teacher_pretrained: Its weights, as --pretrained.
+        teacher_pretrained: The weights of the teacher's backbone, as --pretrained.
         depth: The number of first layers of the image tower, of 12, that have their own prompts.
-        tokens: Prompt tokens of each of these layers.
-        kd_weight: Weight of the divergence of the student's scores from the teacher's; the authors set it for
-            each data set.
-        temperature: What both scores are divided by before their softmax.
+        tokens: Prompt tokens of each layer that has prompts.
+        kd_weight: Weight of the divergence of the student's scores from the teacher's.
+        temperature: What the scores of the student and of the teacher are divided by before their softmax.
         share: Scale layer numbers, which are given for 12 layers, to the depth of the tower [ours]. If not,
             use them as they are.
         token_std: Standard deviation of the prompts' initial values.

@@ -14,16 +14,16 @@ class PromptSrcSettings(MethodSettings):
 
     Attributes:
         image_depth: The number of first layers of the image tower, of 12, that have their own prompts.
-        text_depth: The same for the text tower.
+        text_depth: The number of first layers of the text tower, of 12, that have their own prompts.
         image_tokens: Prompt tokens of the image tower.
         text_tokens: Prompt tokens of the text tower.
         words: Words whose embeddings are the initial first text prompt. If there are fewer words than tokens,
-            it is random.
+            the prompt is random.
         text_weight: Weight of the distance of text features from the frozen ones.
         image_weight: Weight of the distance of image features from the frozen ones.
         logit_weight: Weight of the divergence of scores from the frozen ones.
         average_mean: Mean, in epochs, of the Gaussian weights for averaging the prompts.
-        average_std: Standard deviation of these weights, in epochs.
+        average_std: Standard deviation of the Gaussian weights for averaging the prompts, in epochs.
         teacher: Templates of the frozen text features: 60 of CLIP's for ImageNet, or those of the data set.
         share: Scale layer numbers, which are given for 12 layers, to the depth of the tower [ours]. If not,
             use them as they are.

@@ -12,7 +12,8 @@ class ProVpSettings(MethodSettings):
 
     Attributes:
         tokens: Prompt tokens of each layer of the image tower; 16 and 50 are published.
-        beta: Weight of a layer's own prompts; the previous layer's outputs have the rest. 1 replaces these.
+        beta: Weight of a layer's own prompts; the previous layer's outputs have the rest. With 1
+            they have no weight.
         ref_weight: Weight of the re-formation loss; 0 is ProVP without Ref.
         template: Template of the prompts; the data set's own if empty.
         start_patch: Side of a patch, from which the bound of initial values is computed: 14 in the code,

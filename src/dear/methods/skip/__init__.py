@@ -14,9 +14,11 @@ class SkipSettings(MethodSettings):
         first: The first layer, of 12, of those that are trained in both towers.
         share: Scale layer numbers, which are given for 12 layers, to the depth of the tower [ours]. If not,
             use them as they are.
-        top: Share of the classes that always stay in the loss of a batch, those nearest to it. 1 skips none.
-        most: Largest number of classes that always stay.
-        decay: How slowly the probability of the other classes to stay falls with their distance rank.
+        top: Share of the classes that always stay in the loss of a batch: those whose text features are
+            nearest to its images. Of the other classes, some are skipped. With 1, no class is skipped.
+        most: Largest number of classes that always stay in the loss of a batch, if top gives more.
+        decay: How slowly a class's probability of staying in the loss falls with its rank by distance, for
+            classes that do not always stay.
         image_rate: Learning rate of the image tower as a multiple of the text tower's.
         template: Template of the prompts; the data set's own if empty.
     """

@@ -28,16 +28,17 @@ class TacSettings(MethodSettings):
             folder with such a file for each data set, DATASET.json. "templates" fills 60 of CLIP's templates
             for ImageNet in their place, which the authors do only for EuroSAT and DTD.
         descriptions_sha256: The SHA-256 that the file must have, if set. Records have it.
-        clusters: Number of clusters of the training classes. With fewer classes there are as many clusters.
-            Prompts must have room for this number.
-        centers: The cluster centers with which other classes are scored: those of the "training" classes, or
-            "own", those of their own descriptions.
+        clusters: Number of clusters of the training classes; with fewer classes than that, each class is a
+            cluster. Each cluster takes a token of every prompt.
+        centers: The cluster centers with which classes that were not trained on are scored: those of the
+            "training" classes, or "own", those of the descriptions of the scored classes.
         image_depth: The number of first layers of the image tower, of 12, that have their own prompts.
-        text_depth: The same for the text tower.
+        text_depth: The number of first layers of the text tower, of 12, that have their own prompts.
         image_tokens: Prompt tokens of the image tower.
         text_tokens: Prompt tokens of the text tower.
-        words: Words before the class name. The first text prompt starts as their embeddings and those of what
-            follows them. If empty, it is random.
+        words: Words before the class name. The learned tokens of the first text layer start as the embeddings
+            of these words, and of the end token and padding after them if there are more tokens than words.
+            If empty, the learned tokens start at random.
         views: Random views of each image in a step.
         dropout: Share of the values of an image's feature that are dropped in training.
         teacher_dropout: Drop values of the frozen image feature too, as the authors' code does.

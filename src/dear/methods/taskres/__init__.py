@@ -11,7 +11,7 @@ class TaskResSettings(MethodSettings):
     """Settings of TaskRes; the defaults are those of its 16-shot scripts.
 
     Attributes:
-        alpha: Scale of the learned residual in a class's text feature; its authors have 1 on OxfordFlowers.
+        alpha: Factor on the learned residual that is added to a class's text feature.
     """
 
     training = MappingProxyType({"optimizer": "adam", "lr": 0.002, "epochs": 200, "batch": 256})

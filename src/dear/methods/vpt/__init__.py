@@ -12,7 +12,7 @@ class VptSettings(MethodSettings):
 
     Attributes:
         depth: The number of first layers of the image tower, of 12, that have their own prompts.
-        tokens: Prompt tokens of each of these layers.
+        tokens: Prompt tokens of each layer that has prompts.
         template: Template of the prompts; the data set's own if empty.
         share: Scale layer numbers, which are given for 12 layers, to the depth of the tower [ours]. If not,
             use them as they are.
