@@ -1,4 +1,4 @@
-"""`dear index`: build and search an index of images."""
+"""`dear index`: build, search and export an index of images."""
 
 import os
 from pathlib import Path
@@ -164,6 +164,26 @@ def render_query(result: dict[str, Any], console: PrintableConsole) -> None:
         rows.append((rank, f"{hit.score:.3f}", *(f"{hit.by[name]:.3f}" for name in names), file))
     headings = ["", "score", *(f"by {name}" for name in names), "file"]
     console.print(table(f"in {result['folder']}", headings, rows))
+
+
+def command_export(index: Path, file: Path) -> dict[str, Any]:
+    """Write an index as a Parquet file, which DuckDB, LanceDB, Qdrant and other databases read.
+
+    It has a row for each readable file: path, class (the name of its folder), size, mtime, sha256, and a
+    vector_NAME of float32 for each feature. Parquet requires the extra `datasets`.
+
+    Args:
+        index: Folder made by `dear index build`.
+        file: The Parquet file.
+    """
+    from dear.retrieval.index import open_index
+
+    return {"file": file, "files": open_index(index).export_parquet(file)}
+
+
+def render_export(result: dict[str, Any], console: PrintableConsole) -> None:
+    """Show what was written."""
+    console.say(f"{plural(result['files'], 'image')} in {result['file']}")
 
 
 def _index_encoder(metadata: dict[str, Any], bundle: str | None, options: BundleOptions) -> "Encoder":

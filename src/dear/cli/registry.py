@@ -57,6 +57,7 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "export": ("export:command", "Export a classifier to ONNX."),
         "serve": ("serve:command", "Serve a classifier: a web page and an HTTP API."),
         "index build": ("index:command_build", "Index a folder of images by class and attributes."),
+        "index export": ("index:command_export", "Write an index as a Parquet file."),
         "index query": ("index:command_query", "Search an index by image or by text."),
     },
     "research: run methods and report on them": {

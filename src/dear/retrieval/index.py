@@ -11,7 +11,7 @@ import math
 import os
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,8 +25,9 @@ from torch.nn.functional import normalize
 
 from dear.data.images.decode import decode, read_image
 from dear.data.images.transforms import eval_view
-from dear.errors import DataError, OutputError, SettingsError, UnknownNameError
+from dear.errors import DataError, OutputError, SettingsError, UnknownNameError, installation
 from dear.retrieval.results import Hit
+from dear.writing import output_file
 
 if TYPE_CHECKING:
     from dear.retrieval.encoder import Encoder
@@ -37,6 +38,7 @@ OF_MODEL = ("identity", "features", "embed", "folder", "means")
 VALUES_AT_ONCE = 2**21  # numbers of rows in float32 that are compared at a time: 4,096 rows of 512
 TOLERANCE = 0.05  # for the length of a stored float16 unit vector
 COPIES = 1000  # files that a hit names beside its first
+EXPORTED_AT_ONCE = 4096  # files
 
 
 @dataclass(frozen=True)
@@ -297,6 +299,39 @@ class Index:
         self.check(encoder)
         vectors = dict(zip(encoder.features, encoder.texts([text])[0], strict=True))
         return self.query(vectors, weights, count=count)
+
+    def export_parquet(self, path: Path) -> int:
+        """Write the index as a Parquet file for other databases; returns the number of its files.
+
+        Each readable file is a row: ``path``, ``class`` (the name of the folder that it is in), ``size``,
+        ``mtime`` (nanoseconds), ``sha256``, and for each feature a ``vector_NAME`` of float32. The facts of
+        the model are in the file's metadata, as JSON under "index". Raises SettingsError without pyarrow,
+        OutputError.
+        """
+        try:
+            import pyarrow as pa
+            from pyarrow import parquet
+        except ImportError as error:
+            raise SettingsError(f"Parquet requires pyarrow: {installation('datasets')}.") from error
+        files, writer = 0, None
+        question = "SELECT path, size, mtime, sha256, row FROM files WHERE row >= 0 ORDER BY row"
+        with output_file(path) as file, ExitStack() as stack:
+            database, snapshot = stack.enter_context(self.transaction())
+            listed = database.execute(question)
+            while part := listed.fetchmany(EXPORTED_AT_ONCE):
+                names, sizes, mtimes, hashes, rows = zip(*part, strict=True)
+                paths = [name.decode("utf-8", "replace") for name in names]
+                columns = dict[str, Any](path=paths, size=sizes, mtime=mtimes, sha256=hashes)
+                columns["class"] = [Path(name).parent.name for name in paths]
+                for name, stored in snapshot.vectors.items():
+                    numbers = stored[[*rows]].astype(np.float32).ravel()
+                    vectors = pa.FixedSizeListArray.from_arrays(numbers, snapshot.metadata["embed"])
+                    columns[f"vector_{name}"] = vectors
+                table = pa.table(columns, metadata={"index": json.dumps(snapshot.metadata)})
+                writer = writer or stack.enter_context(parquet.ParquetWriter(file, table.schema))
+                writer.write_table(table)
+                files += len(part)
+        return files
 
 
 def read_indexed(path: Path, sha256: str) -> bytes:

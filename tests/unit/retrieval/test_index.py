@@ -1,9 +1,11 @@
 """Indexes of folders: what is found, what a second build does, what is refused."""
 
+import json
 import os
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 from torch import Tensor
 
@@ -151,6 +153,31 @@ def test_an_opened_index_that_is_removed_and_made_anew(tmp_path: Path) -> None:
     build_index(Plain("other"), folder, out)
     with pytest.raises(DataError, match="was replaced by another"):
         found(index, query)
+
+
+def test_parquet_has_every_file_and_its_vectors(tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet", reason="the extra `datasets` is not installed")
+    folder, out = gallery(tmp_path / "images"), tmp_path / "index"
+    paint(folder / "wide" / "copy.png", "red", 20)
+    (folder / "broken.png").write_bytes(b"no image")
+    build_index(Plain(), folder, out)
+    index, file = open_index(out), tmp_path / "out" / "index.parquet"
+    assert index.export_parquet(file) == 9
+    table = parquet.read_table(file)
+    assert json.loads(table.schema.metadata[b"index"])["identity"] == "plain"
+    rows = {row["path"]: row for row in table.to_pylist()}
+    assert rows.keys() == {str(path.relative_to(folder)) for path in folder.rglob("*.png")} - {"broken.png"}
+    wide = rows["wide/green.png"]
+    assert (wide["class"], rows["red.png"]["class"]) == ("wide", "")
+    assert wide["size"] == (folder / "wide" / "green.png").stat().st_size
+    # Twice as wide as high: 1 and 2 over the root of 5.
+    assert wide["vector_class"] == pytest.approx([0.4472, 0.8944, 0, 0, 0], abs=1e-3)
+    assert wide["vector_color"] == pytest.approx([0, 1, 0, 0, 0], abs=1e-3)
+    assert rows["red.png"]["sha256"] == rows["wide/copy.png"]["sha256"]
+    hits = index.query_image(Plain(), folder / "orange.png", {"color": 1}, count=20, itself=True)
+    for hit in hits:  # the cosines of what was written are the scores
+        a, b = (np.asarray(rows[path]["vector_color"]) for path in ("orange.png", hit.path))
+        assert a @ b / np.linalg.norm(a) / np.linalg.norm(b) == pytest.approx(hit.score, abs=1e-3)
 
 
 def test_a_hit_names_as_many_copies_as_are_asked_for(tmp_path: Path) -> None:
