@@ -45,7 +45,7 @@ LIMITS: Final = MappingProxyType({
     "prompts": Limit(25_000, "class names, or templates times class names", "they are encoded for hours"),
     "request_classes": Limit(1000, "class names in one request", "one client holds up the others"),
     "request_classes_per_image": Limit(
-        100, "class names in one request, encoded anew for each image", "one client holds up the others"
+        100, "class names in one request, if the method is CoCoOp", "one client holds up the others"
     ),
     "request_text": Limit(
         50_000, "characters of a list in a request, such as class names", "one client holds up the others"

@@ -42,5 +42,6 @@ def describe_issues(
     line += f" to {judge}" if judge else ""
     if twice := len(issues) - wrong:
         line += f", {plural(twice, 'image')} {'is' if twice == 1 else 'are'} there twice"
-    line += " (`dear review DATA --out review`, with the same --model, looks at all images)" if of_fit else ""
+    if of_fit:
+        line += " (`dear review DATA --out review`, with the same --model, also looks at what dear held out)"
     return [printable(line[:1].upper() + line[1:] + (f": {page}" if issues and page else "."))]
