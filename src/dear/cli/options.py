@@ -61,9 +61,9 @@ class FitOptions(Backbone):
     """What a classifier is fitted to, as arguments of `dear.fit`.
 
     Attributes:
-        roles: Role table of these weights: a file (JSON), or a table of the package, which is discovered,
+        roles: Role table of the backbone: a file (JSON), or a table of the package, which is discovered,
             ground-truth, published or textspan. discover makes a table from the training images first. By
-            default the package's table of these weights, if it has one.
+            default the package's table of the backbone's weights, if it has one.
         shots: Training images of each class. By default all.
         seed: Seed, from which everything random is drawn: few-shot images, which images are left out
             together, order, views and initial parameters.

@@ -41,8 +41,8 @@ class RunOptions(BackboneOptions):
         data: Data sets: folders of images, CSV or JSONL files, zips, and names of benchmarks and of tasks of
             the Attribute World ("world" stands for its twelve small tasks, "world-large" for those with many
             classes). By default those of the protocol.
-        roles: Role table of these weights: a file (JSON), or a table of the package, which is discovered,
-            ground-truth, published or textspan. By default the package's table of these weights, if it has
+        roles: Role table of the backbone: a file (JSON), or a table of the package, which is discovered,
+            ground-truth, published or textspan. By default the package's table of the weights, if it has
             one.
         seeds: Seeds, each of which makes runs of its own. From a seed the few-shot images, their order and
             views, and the initial parameters are drawn.

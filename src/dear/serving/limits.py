@@ -15,7 +15,7 @@ class Limits:
 
     Attributes:
         upload: Largest uploaded file, or sum of all files of a form, in MiB.
-        megapixels: Largest picture. The size is read from the header, before pixels are unpacked. A larger
+        megapixels: Largest picture, in megapixels, by the size that its header names. A larger
             JPEG is decoded at a half, a quarter or an eighth of its size.
         images: Most images in a request.
         connections: Most requests at a time.

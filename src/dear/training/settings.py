@@ -32,9 +32,10 @@ class TrainSettings:
             epoch or with each step.
         lr_end: Learning rate at the end of the cosine.
         weight_decay: Weight decay. The paper states none; the default is that of CoOp's code.
-        precision: Number format. "auto" is bf16-mixed on a GPU and on a CPU that is fast in bfloat16 (except
-            for towers narrower than 384), else 32-true; records say which. "16-true" has weights and trained
-            parameters in float16, as the code of CoOp, CoCoOp, MaPLe, PromptSRC and VPT. It needs "sgd".
+        precision: Number format. "auto" is bf16-mixed on a GPU. On a CPU it is bf16-mixed if the CPU is fast
+            in bfloat16 and the image tower at least 384 wide, else 32-true. Records say which. "16-true" has
+            weights and trained parameters in float16, as the code of CoOp, CoCoOp, MaPLe, PromptSRC and VPT.
+            It needs "sgd".
         optimizer: "adamw", "sgd" with momentum, or "adam", whose weight decay is part of the gradient.
         momentum: Momentum of SGD.
         crop: Smallest share of an image's area in a random view; 0.08 in the code of CoOp, CoCoOp, MaPLe,

@@ -29,7 +29,7 @@ class Transfer(Protocol):
     (section 4.1) and does not say how in domain generalization.
 
     Attributes:
-        source: Data set to train on.
+        source: Data set to train on. The default is a data set of the Attribute World.
     """
 
     shared_training: ClassVar[str] = "source"
@@ -71,7 +71,7 @@ class CrossDataset(Transfer):
     """Train on all classes of a source data set, test on other data sets.
 
     Attributes:
-        source: Data set to train on.
+        source: Data set to train on. The default is a data set of the Attribute World.
     """
 
     name: ClassVar[str] = "cross-dataset"
@@ -86,7 +86,7 @@ class DomainGeneralization(Transfer):
     on, with all their images: `--data FOLDER --source photo`.
 
     Attributes:
-        source: Data set to train on; in a folder of domains, a domain.
+        source: Data set to train on; in a folder of domains, a domain. The default is of the Attribute World.
     """
 
     name: ClassVar[str] = "domain-generalization"
