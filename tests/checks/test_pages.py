@@ -68,6 +68,16 @@ def cells_after(page: str, begin: str) -> list[list[str]]:
     return [rows[0], *rows[2:]]
 
 
+def test_the_table_of_photographs_has_the_means_of_its_runs() -> None:
+    runs = runs_of("photographs.csv")
+    (_, *methods), *rows = cells_after("docs/choose.md", "## On photographs")
+    assert methods == ["dear+", "linear-probe"]
+    for shots, *cells in rows:
+        for method, cell in zip(methods, cells, strict=True):
+            of_seeds = [run["accuracy"] for run in runs if (run["method"], run["shots"]) == (method, shots)]
+            assert cell == f"{fmean(map(float, of_seeds)):.1f}", (method, shots)
+
+
 @pytest.mark.parametrize(
     ("begin", "parts"), [("small-apart", ["base", "novel"]), ("small-joint", ["joint_base", "joint_novel"])]
 )
