@@ -134,7 +134,6 @@ def plan_runs(session: Session, experiments: Sequence[Experiment]) -> list[list[
     check_folders(experiments)
     by_experiment = []
     for experiment in experiments:
-        warn_of_toy(experiment.backbone.model, world=experiment.world)
         tasks, resolved, datasets = list[Task](), list[ResolvedRun](), dict[str, Dataset]()
         for run in replace(experiment, out=experiment.out.resolve()).runs():
             try:
@@ -148,6 +147,7 @@ def plan_runs(session: Session, experiments: Sequence[Experiment]) -> list[list[
         for task, checked in zip([task for task in tasks if not task.missing], resolved, strict=True):
             if task.result is None:
                 task.result = broken.get((checked.setup, checked.settings))
+        warn_of_toy(experiment.backbone.model, world=experiment.world)
         by_experiment.append(tasks)
     return by_experiment
 
