@@ -45,12 +45,14 @@ class LeftOutScores:
     Attributes:
         method: The method.
         judged: The pictures, as indices of `LeftOut.pictures`.
+        groups: The number of groups that they are of.
     """
 
     method: str
     judged: Int[Tensor, "judged"]
     scores: Float[Tensor, "judged class"]
     labels: Int[Tensor, "judged"]
+    groups: int
 
 
 class LeftOut:
@@ -119,9 +121,9 @@ class LeftOut:
             scores[left_out] = part.double().cpu()
         if not scores.isfinite().all():
             raise SettingsError(f"{trial.method.name} gives images that are left out no numbers.")
-        return LeftOutScores(
-            trial.run.setup.method, tested.nonzero().flatten(), scores[tested], self.labels[tested]
-        )
+        judged = tested.nonzero().flatten()
+        groups = len(self._number[self._first[judged]].unique())
+        return LeftOutScores(trial.run.setup.method, judged, scores[tested], self.labels[tested], groups)
 
     def leave_out(
         self,

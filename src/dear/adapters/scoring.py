@@ -22,7 +22,7 @@ from dear.backbone.names import warn_of_toy
 from dear.curation.wrong_labels import score_labels
 from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import Subset
-from dear.data.images.photos import group_names, image_hashes, split_hashes
+from dear.data.images.photos import group_names, image_hashes, number_groups, split_hashes
 from dear.data.sources.class_names import plain_name, with_spaces, without_zeros
 from dear.data.sources.folder import image_files
 from dear.errors import DataError, SettingsError, warn
@@ -223,7 +223,9 @@ def calibrate_bundle(bundle: Bundle, trial: Trial, images: Images) -> Bundle:
     precision, cache = trial.run.training.precision, trial.session.cache
     trial.method.spares_known = True
     held_out = predict(trial.method, images, precision=precision, cache=cache)
-    return _with_temperature(bundle, held_out.logits.float(), held_out.labels)
+    numbers = number_groups(images)
+    groups = len(held_out.labels if numbers is None else numbers.unique())
+    return _with_temperature(bundle, held_out.logits.float(), held_out.labels, groups)
 
 
 def calibrate_by_left_out(bundle: Bundle, left_out: LeftOutScores) -> Bundle:
@@ -233,11 +235,11 @@ def calibrate_by_left_out(bundle: Bundle, left_out: LeftOutScores) -> Bundle:
     if (images := len(left_out.labels)) < FEWEST_TO_CALIBRATE:
         reason = f"only {plural(images, 'training image')} can be left out, and none is spared"
         return replace(bundle, training=replace(bundle.training, uncalibrated=reason))
-    return _with_temperature(bundle, left_out.scores, left_out.labels)
+    return _with_temperature(bundle, left_out.scores, left_out.labels, left_out.groups)
 
 
 def _with_temperature(
-    bundle: Bundle, logits: Float[Tensor, "item class"], labels: Int[Tensor, "item"]
+    bundle: Bundle, logits: Float[Tensor, "item class"], labels: Int[Tensor, "item"], groups: int
 ) -> Bundle:
     """The bundle with the best temperature for labels that do not look wrong: wrong ones, which a classifier
     rightly contradicts, would make it too modest. All are used where they are fewer than
@@ -248,7 +250,8 @@ def _with_temperature(
     is_right = float((logits.argmax(dim=1) == labels).double().mean())
     is_believed = len(labels) >= ENOUGH_LABELS and of_images.wrong_share <= MOST_WRONG and is_right > 1 / 2
     is_used = ~of_images.looks_wrong if is_believed else torch.ones_like(of_images.looks_wrong)
-    temperature, images = best_temperature(logits[is_used], labels[is_used]), int(is_used.sum())
+    images, per_group = int(is_used.sum()), len(labels) / groups
+    temperature = best_temperature(logits[is_used], labels[is_used], per_group)
     facts = replace(bundle.training, calibration_images=images, doubted_labels=len(labels) - images)
     return replace(bundle, temperature=temperature, training=facts)
 
@@ -263,20 +266,23 @@ def measure_left_out(bundle: Bundle, left_out: LeftOutScores) -> Bundle:
     return replace(bundle, training=replace(bundle.training, left_out=test))
 
 
-def best_temperature(logits: Float[Tensor, "item class"], labels: Int[Tensor, "item"]) -> float:
+def best_temperature(
+    logits: Float[Tensor, "item class"], labels: Int[Tensor, "item"], per_group: float = 1
+) -> float:
     """The temperature between 0.01 and 100 whose softmax(logits / T) has the lowest negative log-likelihood.
 
     The loss is convex in b = 1 / T, and its slope is the mean over items of E_p[z] - z_y: bisection over log
     b. Source: Guo et al., ICML 2017, section 4.2. If every item is classified correctly, any confidence fits
     the better the larger it is; then one more item, like the mean of these, is taken to be of its second best
-    class [ours].
+    class [ours]. If items are in groups of ``per_group`` on average, a whole group more is, whatever is
+    correct: a few groups say little, and their items err together [ours].
     """
     scores = logits.double()
     labels = labels.to(scores.device)
     of_labels = scores.gather(1, labels[:, None]).mean()
-    if scores.shape[1] > 1 and bool((scores.argmax(dim=1) == labels).all()):
+    if scores.shape[1] > 1 and (per_group > 1 or bool((scores.argmax(dim=1) == labels).all())):
         items, seconds = len(labels), scores.topk(2, dim=1).values[:, 1]
-        of_labels = (items * of_labels + seconds.mean()) / (items + 1)
+        of_labels = (items * of_labels + per_group * seconds.mean()) / (items + per_group)
     low, high = torch.tensor(1 / HOTTEST).double().log(), torch.tensor(1 / COLDEST).double().log()
     for _ in range(BISECTIONS):
         middle = (low + high) / 2

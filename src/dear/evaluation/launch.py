@@ -133,7 +133,6 @@ def plan_runs(session: Session, experiments: Sequence[Experiment]) -> list[list[
     check_folders(experiments)
     by_experiment = []
     for experiment in experiments:
-        warn_of_toy(experiment.backbone.model, world=experiment.world)
         tasks, resolved, datasets = list[Task](), list[ResolvedRun](), dict[str, Dataset]()
         for run in replace(experiment, out=experiment.out.resolve()).runs():
             try:
@@ -144,6 +143,7 @@ def plan_runs(session: Session, experiments: Sequence[Experiment]) -> list[list[
             tasks.append(Task(run, resolved[-1]))
             datasets.update(zip(run.names, resolved[-1].datasets, strict=True))
         check_runs(session, resolved, datasets)
+        warn_of_toy(experiment.backbone.model, world=experiment.world)
         by_experiment.append(tasks)
     return by_experiment
 

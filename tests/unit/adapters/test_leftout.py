@@ -93,6 +93,33 @@ def test_where_all_are_right_one_more_is_taken_to_be_of_its_second_class() -> No
     assert best_temperature(logits, best[:, 0]) == pytest.approx(float(np.exp(found.x)), rel=1e-3)
 
 
+def test_frames_of_a_clip_count_once_for_a_temperature() -> None:
+    """However many copies of each image there are, it is that of one more image of its second best class; a
+    wrong image changes nothing about that.
+    """
+    draw = torch.Generator().manual_seed(4)
+    logits = torch.randn(12, 5, generator=draw).double()
+    labels = logits.argmax(dim=1)
+    frames = torch.cat([logits] * 7), torch.cat([labels] * 7)
+    once = best_temperature(logits, labels)
+    assert best_temperature(*frames, per_group=7) == pytest.approx(once, rel=1e-9)
+    assert best_temperature(*frames) < 0.8 * once
+    wrong = labels.clone()
+    wrong[0] = (labels[0] + 1) % 5
+    seconds = logits.topk(2, dim=1).values[:, 1].mean()
+    of_labels = (logits.gather(1, wrong[:, None]).sum() + seconds) / 13
+
+    def loss(log_temperature: float) -> float:
+        scores = logits / np.exp(log_temperature)
+        return float(scores.logsumexp(dim=1).mean() - of_labels / np.exp(log_temperature))
+
+    found = minimize_scalar(loss, bounds=(np.log(0.01), np.log(100)), method="bounded")
+    repeated = torch.cat([wrong] * 7)
+    assert best_temperature(frames[0], repeated, per_group=7) == pytest.approx(
+        float(np.exp(found.x)), rel=1e-3
+    )
+
+
 @pytest.mark.usefixtures("only_clip")
 def test_what_is_trained_in_steps_says_that_it_is_not_calibrated() -> None:
     data = replace(noise_dataset(), train=Noise([0, 1, 2, 3] * 6, 1))

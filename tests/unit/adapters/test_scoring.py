@@ -107,7 +107,7 @@ def test_wrong_labels_leave_the_temperature_as_it_is() -> None:
 
 def calibrated(bundle: Bundle, logits: Tensor, labels: Tensor) -> Bundle:
     judged = torch.arange(len(labels))
-    return calibrate_by_left_out(bundle, LeftOutScores("dear+", judged, logits, labels))
+    return calibrate_by_left_out(bundle, LeftOutScores("dear+", judged, logits, labels, len(labels)))
 
 
 def test_twins_of_training_images_are_those_saved_again(tmp_path: Path) -> None:

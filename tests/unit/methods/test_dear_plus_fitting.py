@@ -2,25 +2,15 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
-from scipy.optimize import minimize
 from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize
 
 from dear.methods.dear_plus import DearPlusSettings, correction, strengths
 from dear.methods.dear_plus.correction import fit_correction
-from dear.methods.dear_plus.fitting import (
-    Examples,
-    Fit,
-    compute_class_scores,
-    fit,
-    fit_evidence,
-    with_strengths,
-)
+from dear.methods.dear_plus.fitting import Examples, Fit, compute_class_scores, fit, fit_evidence
 from dear.methods.dear_plus.gaussian import SHRINKAGES, BayesFactors, LabeledGaussians
 from dear.methods.dear_plus.strengths import (
     NAME_COST,
@@ -30,13 +20,18 @@ from dear.methods.dear_plus.strengths import (
     measure_name_cost,
     minimize_loss,
 )
+from tests.unit.methods.slow_gaussians import (
+    CLASSES,
+    EMBED,
+    SHRINKAGE,
+    VIEWS,
+    build_clips,
+    drawn,
+    log_normal,
+    slow,
+)
 
 LABELS = torch.tensor([0, 2, 1, 0, 2, 2, 1, 3, 0, 1, 3])
-CLASSES, VIEWS, EMBED, SHRINKAGE = 4, 3, 7, 0.2
-
-
-def drawn(*shape: int, seed: int = 1) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def views(seed: int = 1, apart: float = 0.5) -> Tensor:
@@ -44,26 +39,6 @@ def views(seed: int = 1, apart: float = 0.5) -> Tensor:
     centers = drawn(CLASSES, EMBED, seed=seed + 100)
     noise = drawn(len(LABELS), VIEWS, EMBED, seed=seed)
     return normalize(apart * centers[LABELS][:, None] + 0.3 * noise, dim=-1)
-
-
-def slow(points: Tensor, labels: Tensor, shrinkage: float = SHRINKAGE) -> tuple[list[Tensor], Tensor, float]:
-    """Means by class, shrunk covariance and degrees of freedom, by loops over views."""
-    means = [points[labels == label].flatten(0, 1).mean(dim=0) for label in range(CLASSES)]
-    scatter, count = torch.zeros(EMBED, EMBED, dtype=torch.float64), 0
-    for item, label in zip(points, labels.tolist(), strict=True):
-        for view in item:
-            scatter += torch.outer(view - means[label], view - means[label])
-            count += 1
-    identity = torch.eye(EMBED, dtype=torch.float64)
-    within = scatter / count
-    covariance = (1 - shrinkage) * within + shrinkage * within.trace() / EMBED * identity
-    return means, covariance, float(((1 - shrinkage) * torch.linalg.inv(covariance) @ within).trace())
-
-
-def log_normal(point: Tensor, mean: Tensor, covariance: Tensor) -> float:
-    """Up to the constant in the dimension and the determinant of the covariance."""
-    gap = point - mean
-    return float(-0.5 * gap @ torch.linalg.solve(covariance, gap))
 
 
 def test_gaussians_by_loops() -> None:
@@ -108,106 +83,31 @@ def test_evidence_of_left_out_images_is_that_of_a_fit_without_them() -> None:
                 assert float(found) == pytest.approx(factor, abs=1e-9)
 
 
-def build_clips() -> tuple[Examples, Tensor]:
-    """8 clips of 5 frames that hardly differ, two of each class, in any order; classes mean nothing."""
-    clips = torch.arange(8).repeat_interleave(5)[drawn(40, seed=5).argsort()]
-    centers, noise = drawn(8, EMBED, seed=6), drawn(40, VIEWS, EMBED, seed=7)
-    points = normalize(centers[clips][:, None] + 0.02 * noise, dim=-1)
-    text = 10 * normalize(drawn(CLASSES, EMBED, seed=8), dim=-1)
-    return Examples(points, points.unsqueeze(2), clips // 2, text, torch.arange(CLASSES), clips), clips
-
-
-def test_groups_are_left_out_as_a_whole() -> None:
-    """By refits without all clips that an image is left out with, and the best strengths of these scores."""
-    few, clips = build_clips()
-    points, labels, spread = few.frozen, few.labels, 1.7
-    folds = [{*few.fold[clips == clip].tolist()} for clip in range(8)]
-    assert [len(fold) for fold in folds] == [1] * 8
-    assert not any(folds[clip] & folds[clip + 1] for clip in range(0, 8, 2))
-    assert few.images.tolist() == [2] * CLASSES
-    factors = torch.zeros(40, CLASSES, dtype=torch.float64)
-    squares, halves = list[float](), [{*few.rank[clips == clip].tolist()} for clip in range(8)]
-    assert sorted(map(sorted, halves)) == [[0]] * 4 + [[1]] * 4
-    for item, label in enumerate(labels.tolist()):
-        rest = few.fold != few.fold[item]
-        means, covariance, freedom = slow(points[rest], labels[rest])
-        center = torch.stack(means).mean(dim=0)
-        background = log_normal(points[item, 0], center, (1 + spread) * covariance)
-        background -= freedom / 2 * math.log(1 + spread)
-        densities = [log_normal(points[item, 0], mean, covariance) for mean in means]
-        factors[item] = torch.tensor(densities, dtype=torch.float64) - background
-        squares.append(-2 * densities[label])
-    settings = DearPlusSettings(shrinkage=SHRINKAGE, spread=spread)
-    found = fit(few, settings)
-    torch.testing.assert_close(found.terms.factors[0].among(2), factors, rtol=0, atol=1e-8)
-    factors[torch.arange(40), labels] += 0.25 * sum(squares) / len(squares) / 2**2
-    class_scores = compute_class_scores(few, settings.penalty)[2]
-
-    def loss(weights: Any) -> float:
-        scores = weights[0] * class_scores + weights[1] * factors
-        return float(cross_entropy(scores, labels)) + PRIOR * float((weights**2).sum())
-
-    best = minimize(loss, [0.5, 0.5], bounds=[(0.01, None), (0, None)], tol=1e-12).x
-    assert found.strengths[0].tolist() == pytest.approx(best.tolist(), abs=1e-4)
-    alone = fit(replace(few, related=None), settings)
-    assert float(found.strengths[0, 1]) < 0.1 * float(alone.strengths[0, 1])  # which sees the other frames
-
-
-def test_a_class_of_one_group_has_evidence_that_its_own_images_do_not_judge() -> None:
-    few, clips = build_clips()
-    few = replace(few, labels=few.labels.where(clips != 7, 2))
-    assert few.images.tolist() == [2, 2, 3, 1]
-    found = fit(few, DearPlusSettings())
-    only = few.labels == 3
-    assert bool(found.has_evidence.all())
-    assert not found.terms.factors[0].among(2)[only, 3].any()
-    noise = found.terms.factors[0].squares.where(~only[:, None], drawn(40, CLASSES, seed=9))
-    factors = BayesFactors(noise, found.terms.factors[0].backgrounds)
-    other = with_strengths(
-        found.correction, found.remainder, found.evidence, replace(found.terms, factors=[factors])
-    )
-    assert torch.equal(other.strengths[0], found.strengths[0])
-    assert not few.keeps_classes
-
-
-def test_shrinkage_is_that_by_which_left_out_groups_are_likeliest() -> None:
-    """By normal densities under refits, at the best of many sizes of C; single frames would choose less."""
-    few, _ = build_clips()
-    points, labels, found = few.frozen, few.labels, dict[float, float]()
-    sizes = torch.linspace(-3, 9, 4001, dtype=torch.float64).exp()
-    for shrinkage in SHRINKAGES:
-        square = determinant = 0.0
-        for item, label in enumerate(labels.tolist()):
-            rest = few.fold != few.fold[item]
-            means, covariance, _ = slow(points[rest], labels[rest], shrinkage)
-            images = int((labels[rest] == label).sum())
-            size = (images + 1) / images
-            square -= 2 * log_normal(points[item, 0], means[label], size * covariance) / len(labels)
-            determinant += float(torch.linalg.slogdet(covariance)[1]) / len(labels)
-        found[shrinkage] = float((-(EMBED * sizes.log() + determinant + square / sizes) / 2).max())
-    best = LabeledGaussians(points, labels, CLASSES, 1.0, folds=few.fold).shrinkage
-    assert best == max(found, key=found.__getitem__)
-    assert best > LabeledGaussians(points, labels, CLASSES, 1.0).shrinkage
-
-
-def test_shrinkage_is_where_refits_without_each_image_make_it_likeliest() -> None:
+@pytest.mark.parametrize("in_groups", [False, True])
+def test_shrinkage_is_where_refits_without_each_image_or_group_make_it_likeliest(in_groups: bool) -> None:
     """By normal densities of every image under the fit without it, at the best of many sizes of C."""
-    points, found = views(apart=0.2), {}
-    sizes = torch.linspace(-3, 5, 4001, dtype=torch.float64).exp()
+    points, labels, fold, found = views(apart=0.2), LABELS, torch.arange(len(LABELS)), dict[float, float]()
+    if in_groups:
+        few, _ = build_clips()
+        points, labels, fold = few.frozen, few.labels, few.fold
+    sizes = torch.linspace(-3, 9, 6001, dtype=torch.float64).exp()
     for shrinkage in SHRINKAGES:
         squares, determinants = list[float](), list[float]()
-        for item, label in enumerate(LABELS.tolist()):
-            others, images = torch.arange(len(LABELS)) != item, int((label == LABELS).sum())
-            means, covariance, _ = slow(points[others], LABELS[others], shrinkage)
-            squares.append(-2 * log_normal(points[item, 0], means[label], images / (images - 1) * covariance))
+        for item, label in enumerate(labels.tolist()):
+            rest = fold != fold[item]
+            means, covariance, _ = slow(points[rest], labels[rest], shrinkage)
+            size = 1 + 1 / int((labels[rest] == label).sum())
+            squares.append(-2 * log_normal(points[item, 0], means[label], size * covariance))
             determinants.append(float(torch.linalg.slogdet(covariance)[1]))
         square, determinant = sum(squares) / len(squares), sum(determinants) / len(determinants)
         found[shrinkage] = float((-(EMBED * sizes.log() + determinant + square / sizes) / 2).max())
-    fitted = LabeledGaussians(points, LABELS, CLASSES, 1.0)
+    fitted = LabeledGaussians(points, labels, CLASSES, 1.0, folds=fold if in_groups else None)
     assert fitted.shrinkage == max(found, key=found.__getitem__)
     constant = fitted.left_out_likelihood(0.1) - found[0.1]
     for shrinkage, expected in found.items():
         assert fitted.left_out_likelihood(shrinkage) - constant == pytest.approx(expected, abs=1e-5)
+    if in_groups:  # single frames, which see the others, would have it less
+        assert fitted.shrinkage > LabeledGaussians(points, labels, CLASSES, 1.0).shrinkage
 
 
 def test_views_that_never_differ_say_nothing() -> None:
