@@ -140,7 +140,11 @@ def unknown_model(model: str) -> DearError:
             f"{model} is a file of weights, not a model: give it as --pretrained, with its architecture as "
             "--model, such as ViT-B-16."
         )
-    return UnknownNameError("backbone", model, [TINY, LITE, *architectures()], most=MAX_LISTED)
+    if os.sep in model and architecture(model).lower() not in map(str.lower, architectures()):
+        return WeightsError(f"there is no folder {model} here: check the path of the backbone.")
+    error = UnknownNameError("backbone", model, [TINY, LITE, *architectures()], most=MAX_LISTED)
+    error.args = (f"{error} No folder here has that name either.",)
+    return error
 
 
 def warn_of_toy(model: str, *, world: bool) -> None:

@@ -29,6 +29,10 @@ AVERAGE = "Average"
 CHANCE = "chance"
 """Label of a row or column: the accuracy of guessing among the candidate classes."""
 UNLABELED = "sees unlabeled images of all classes"
+APART = "make the runs of each with another --out and report each folder"
+"""What to do about runs that cannot be in one report."""
+LABELED = ("settings", "teachers", "role tables")
+"""What an entry of a recipe can have of its own, with a label."""
 
 
 def read_folder(folder: Path) -> list[Record]:
@@ -107,7 +111,9 @@ def method_label(record: Record) -> str:
 
 
 def deviation_notes(records: Iterable[Record]) -> list[str]:
-    """A note that names the methods that the user ran with other settings than their authors, and these."""
+    """A note that names the packaged methods that the user ran with other settings than their authors, and
+    these.
+    """
     changed = dict[str, dict[str, Any]]()
     for record in records:
         if deviations := deviations_of(record):
@@ -121,10 +127,11 @@ def deviation_notes(records: Iterable[Record]) -> list[str]:
 
 def deviations_of(record: Record) -> dict[str, Any]:
     """The settings of a run that the user set and its method's authors have otherwise, by name; those of a
-    variant are told by its label, and where no step was taken, those of steps change nothing.
+    variant are told by its label, and where no step was taken, those of steps change nothing. {} for a class
+    outside the package: only its user knows its authors, and a report does not import it.
     """
     overrides, method = record.get("overrides") or {}, record.get("method", "")
-    if method not in METHODS or not any(overrides.values()):
+    if method not in METHODS or METHODS[method].module or not any(overrides.values()):
         return {}
     resolved = resolve(
         PROTOCOLS[protocol(record)](), MethodSetup(method), data_set(record), record.get("shots") or 0
@@ -296,9 +303,7 @@ def checked(records: Iterable[Record]) -> list[Record]:
     check("teachers", _teacher, column_and_row)
     for runs in grouped(records, lambda run: (record_title(run), run.get("shots"))).values():
         if len(runs) > 1:
-            raise DataError(
-                f"two records of one run: {record_title(runs[0])}; remove one, or report them separately"
-            )
+            raise DataError(f"two records of one run: {record_title(runs[0])}; remove one, or {APART}.")
     return records
 
 
@@ -343,9 +348,10 @@ def _check_same(what: str, values: Iterable[Any], group: str) -> None:
         key = next(key for key in {**first, **second} if first.get(key) != second.get(key))
         path, first, second = f"{path}{key}: ", first.get(key), second.get(key)
     where = f" of {group}" if group else ""
+    label = "; for one report, give each a label in a recipe (docs/reproduce.md#recipes)"
     raise DataError(
-        f"the records{where} mix different {what} ({path}{_shortened(first)}, {_shortened(second)}); "
-        "report them separately"
+        f"the records{where} mix different {what} ({path}{_shortened(first)}, {_shortened(second)}): "
+        f"{APART}{label if what in LABELED else ''}."
     )
 
 

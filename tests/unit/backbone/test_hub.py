@@ -53,6 +53,13 @@ def test_an_error_of_the_hub_is_told_in_one_line(code: int, part: str, standin: 
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.usefixtures("standin")
+def test_a_name_of_no_repository_may_be_that_of_a_folder() -> None:
+    """That comes first: the rest of the line is about the hub."""
+    with pytest.raises(WeightsError, match=r"^there is no folder gone/hfclip here, and "):
+        load_clip("gone/hfclip")
+
+
 def test_a_hub_that_does_not_answer_is_told_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The client alone tries again for half a minute."""
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")

@@ -7,7 +7,7 @@ import pytest
 
 from dear.backbone.loading.hub import find_repository
 from dear.backbone.names import REAL, BackboneName, backbone_or_default, check_model, hub_name
-from dear.errors import UnknownNameError
+from dear.errors import UnknownNameError, WeightsError
 from dear.roles.table import packaged_tables
 
 
@@ -45,6 +45,11 @@ def test_a_name_that_no_backbone_has_is_refused(tmp_path: Path) -> None:
         check_model(known)
     with pytest.raises(UnknownNameError, match="Did you mean 'ViT-B-16'"):
         check_model("ViT-B-61")
+    for path in (str(tmp_path / "gone"), "./gone", "one/two/gone"):
+        with pytest.raises(WeightsError, match=f"no folder {path} here"):
+            check_model(path)
+    with pytest.raises(UnknownNameError, match=r"Known backbones: .*No folder here has that name"):
+        check_model("hfclip")
 
 
 def test_a_repository_may_be_named_as_on_its_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,8 +32,10 @@ from dear.methods import registry
 from dear.methods.coop import CoOpSettings
 from dear.methods.declaration import MethodSettings, read_published_rows
 from dear.methods.registry import METHODS, build_method, register
+from dear.report.records import deviations_of
 from dear.training.settings import TrainSettings
 from tests.helpers.data import noise_dataset
+from tests.helpers.records import record
 from tests.helpers.runs import resolve_run
 
 NOISE = noise_dataset()
@@ -185,6 +187,15 @@ def test_a_class_that_derives_from_a_packaged_one_needs_what_that_declares(
     assert (roles.needs_roles, roles.image, taught.needs_roles) == (True, "heads", False)
     assert (taught.teacher, taught.unlabeled) == ("promptsrc", True)
     assert MethodSetup(roles.name, role_variant="shuffled").variant == "shuffled"
+
+
+def test_a_class_outside_the_package_has_no_other_authors(outside: Callable[[str], str]) -> None:
+    """Neither where it runs, registered, nor where its records are reported, unknown."""
+    run = record("toys", "outside_methods:Mine", 0.5, 0.5, overrides={"train": {"epochs": 5}})
+    assert deviations_of(run | {"method": "coop"}) == {"epochs": 5}
+    assert deviations_of(run) == {}
+    outside("Mine")
+    assert deviations_of(run) == {}
 
 
 def test_a_class_without_a_name_has_its_path(outside: Callable[[str], str], small_clip: Clip) -> None:

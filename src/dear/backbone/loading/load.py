@@ -176,7 +176,7 @@ def read_format(source: Repository) -> Format:
     except WeightsError as error:
         if source.folder is not None or source.named_by or not REPOSITORY.fullmatch(source.id):
             raise
-        message = f"{error} If you mean a folder: there is no {printable(source.id)} here."
+        message = f"there is no folder {printable(source.id)} here, and {error}"
         raise WeightsError(message) from error.__cause__
     kind = next(kind for kind in FORMATS if path.name == kind.CONFIG)
     try:
