@@ -38,7 +38,6 @@ _TOY = (
     "the tiny CLIP is only for trying things out: it has seen nothing but drawings of the Attribute World, "
     "so its results on photographs mean nothing."
 )
-TOY = f"{_TOY} For photographs, fit without --model."
 CARD = f"**Not for photographs.** The backbone is {_TOY}"
 
 
@@ -147,10 +146,12 @@ def unknown_model(model: str) -> DearError:
     return error
 
 
-def warn_of_toy(model: str, *, world: bool) -> None:
-    """Warn in one line if the tiny CLIP is used on data that is not of the Attribute World."""
+def warn_of_toy(model: str, *, world: bool, advice: str = "omit --model") -> None:
+    """Warn in one line if the tiny CLIP is used on data that is not of the Attribute World, with what to do
+    for photographs.
+    """
     if model == TINY and not world:
-        warn(TOY)
+        warn(f"{_TOY} For photographs, {advice}.")
 
 
 Access = Literal["features", "layers", "heads"]
