@@ -182,7 +182,7 @@ def check_before_runs(clip: Clip, name: str, settings: Any, protocol: Protocol |
     session, setup = Session(), MethodSetup(name, vars(settings))
     datasets = [noise_dataset("first"), noise_dataset("second")]
     conditions = [RunConditions(protocol or BaseToNovel(), clip, (data,), seed=1) for data in datasets]
-    check_methods(session, [session.resolve(each, setup) for each in conditions])
+    assert not check_methods(session, [session.resolve(each, setup) for each in conditions])
 
 
 def small_dear(clip: Clip, seed: int = 1, **options: Any) -> Dear:

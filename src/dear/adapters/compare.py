@@ -236,7 +236,7 @@ def compare_predictors(
     first, second = predictors
     bundles = first.bundle, second.bundle
     for bundle in bundles:
-        warn_of_toy(bundle.model, world=dataset.world)
+        warn_of_toy(bundle.model, world=dataset.world, advice="fit without --model")
     dataset.require_single_labels()
     dataset, left_out = unseen(dataset, "test", b"".join(bundle.image_hashes for bundle in bundles))
     pairs = _common_classes(*bundles)

@@ -77,7 +77,7 @@ def evaluate_images(
     bundle, left_out = predictor.bundle, 0
     dataset.require_single_labels()
     if not is_unseen:
-        warn_of_toy(bundle.model, world=dataset.world)
+        warn_of_toy(bundle.model, world=dataset.world, advice="fit without --model")
         dataset, left_out = unseen(dataset, split, bundle.image_hashes)
     images = {"train": dataset.train, "val": dataset.val, "test": dataset.test}[split]
     if images is None or not len(images):

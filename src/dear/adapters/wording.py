@@ -147,12 +147,13 @@ def describe_unlabeled(gain: UnlabeledGain) -> str:
         needed = f"{FIT_METHOD}, and two labeled images of each class: one known by its name alone has none"
         return f"{images} not used: --unlabeled needs {needed}."
     before, after = f"{gain.accuracy_before:.1%}", f"{gain.accuracy_after:.1%}"
-    right = f"{before} to {after} right" if before != after else f"as many right ({before})"
-    loss = f"log-loss {gain.before:.2f} to {gain.after:.2f}"
-    share = f"labeled images that are left out, {right}, {loss}"
+    is_same = before == after
+    accuracy = f"as many right ({before})" if is_same else f"{before} right without them, {after} with them"
+    loss = f"log-loss {gain.before:.2f} without, {gain.after:.2f} with"
+    outcome = f"of the labeled images, left out in turn, {accuracy} ({loss})"
     if not gain.weight:
-        return f"{images} not used, for they gain nothing: {share}."
-    return f"{images} used, at a weight of {gain.weight:g}: {share}."
+        return f"{images} not used, because they gain nothing: {outcome}."
+    return f"{images} used, at a weight of {gain.weight:g}: {outcome}."
 
 
 def describe_names(cost: NameCost | None, classes: Sequence[str], known: Sequence[str]) -> list[str]:

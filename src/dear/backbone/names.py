@@ -38,7 +38,6 @@ _TOY = (
     "the tiny CLIP is only for trying things out: it has seen nothing but drawings of the Attribute World, "
     "so its results on photographs mean nothing."
 )
-TOY = f"{_TOY} For photographs, fit without --model."
 CARD = f"**Not for photographs.** The backbone is {_TOY}"
 
 
@@ -47,9 +46,9 @@ class BackboneOptions:
     """A backbone as options and recipes name it.
 
     Attributes:
-        model: The backbone: an open_clip architecture, lite or tiny. By default ViT-B-16 with
-            laion2b_s34b_b88k, which is downloaded from the hub once (about 600 MB), or tiny if all data is of
-            the Attribute World.
+        model: The backbone: an open_clip architecture, a repository OWNER/NAME of the hub, a folder with its
+            files, lite or tiny. By default ViT-B-16 with laion2b_s34b_b88k, which is downloaded from the hub
+            once (about 600 MB), or tiny if all data is of the Attribute World.
         pretrained: Weights of the backbone: an open_clip tag, a local file, or random:SEED.
     """
 
@@ -147,10 +146,12 @@ def unknown_model(model: str) -> DearError:
     return error
 
 
-def warn_of_toy(model: str, *, world: bool) -> None:
-    """Warn in one line if the tiny CLIP is used on data that is not of the Attribute World."""
+def warn_of_toy(model: str, *, world: bool, advice: str = "omit --model") -> None:
+    """Warn in one line if the tiny CLIP is used on data that is not of the Attribute World, with what to do
+    for photographs.
+    """
     if model == TINY and not world:
-        warn(TOY)
+        warn(f"{_TOY} For photographs, {advice}.")
 
 
 Access = Literal["features", "layers", "heads"]

@@ -59,8 +59,8 @@ def progress_console() -> PrintableConsole:
 def table(title: str | None, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
     """A human-readable table. Columns of numbers are right-aligned.
 
-    Floats are shown with two decimals; None and values that are not finite as a dash. Everything else is
-    shown literally: [red] in a folder name is not a color.
+    Floats are shown with two decimals; None and values that are not finite as a dash; a tuple is the lines of
+    its cell. Everything else is shown literally: [red] in a folder name is not a color.
     """
     heading = None if title is None else Text(title, style="table.title")
     grid = Table(title=heading, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
@@ -102,4 +102,6 @@ def _plain(value: Any) -> Any:
 def _cell(value: object) -> str:
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return "–"
+    if isinstance(value, tuple):
+        return "\n".join(map(_cell, value))
     return f"{value:.2f}" if isinstance(value, float) else printable(str(value))

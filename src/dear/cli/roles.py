@@ -98,7 +98,7 @@ def render(result: dict[str, Any], console: PrintableConsole) -> None:
     attributes = f"core attributes: {', '.join(roles['attributes']) or 'none'}"
     console.say(roles["source"], f"{weights['model']}/{weights['pretrained']}", attributes, "")
     layers, numbers = (sorted({head[key] for head in heads}) for key in ("layer", "head"))
-    cells = {(h["layer"], h["head"]): f"{ROLES[h['role']][0]}\n{h['concept'] or '–'}" for h in heads}
+    cells = {(h["layer"], h["head"]): (ROLES[h["role"]][0], h["concept"]) for h in heads}
     rows = [[layer, *(cells.get((layer, head), "") for head in numbers)] for layer in layers]
     console.print(grid("Role and dominant concept by layer and head", ["", *map(str, numbers)], rows))
     if any(h["phrases"] for h in heads):

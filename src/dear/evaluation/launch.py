@@ -127,7 +127,8 @@ def _without_result(tasks: Sequence[Task]) -> list[Task]:
 
 def plan_runs(session: Session, experiments: Sequence[Experiment]) -> list[list[Task]]:
     """All runs of some experiments, grouped by experiment, resolved and checked before anything is computed.
-    Raises DearError for what would stop a run, except for data, weights and roles that are `Task.missing`.
+    Raises DearError for what would stop a run, except for data, weights and roles that are `Task.missing`,
+    and for bugs in the code of methods, which are the results of their runs.
     Creates nothing.
     """
     check_folders(experiments)
@@ -142,7 +143,10 @@ def plan_runs(session: Session, experiments: Sequence[Experiment]) -> list[list[
                 continue
             tasks.append(Task(run, resolved[-1]))
             datasets.update(zip(run.names, resolved[-1].datasets, strict=True))
-        check_runs(session, resolved, datasets)
+        broken = check_runs(session, resolved, datasets)
+        for task, checked in zip([task for task in tasks if not task.missing], resolved, strict=True):
+            if task.result is None:
+                task.result = broken.get((checked.setup, checked.settings))
         warn_of_toy(experiment.backbone.model, world=experiment.world)
         by_experiment.append(tasks)
     return by_experiment

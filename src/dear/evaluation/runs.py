@@ -4,7 +4,8 @@ that was interrupted resumes.
 
 import traceback
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +20,7 @@ from dear.errors import DataError, DearError, SettingsError, first_line, of_memo
 from dear.evaluation.experiment import Experiment
 from dear.evaluation.predictions import predictions_file
 from dear.evaluation.records import PREDICTIONS, WEIGHTS, find_record
-from dear.evaluation.resolve import ResolvedRun
+from dear.evaluation.resolve import MethodSetup, ResolvedRun
 from dear.evaluation.session import Session
 from dear.evaluation.trial import (
     Trial,
@@ -29,18 +30,25 @@ from dear.evaluation.trial import (
     run_record,
     validation_images,
 )
+from dear.methods.declaration import MethodSettings
 from dear.methods.registry import METHODS, PATH, register
 from dear.progress import OnStep, silent
 from dear.writing import UNFINISHED, output_file, write_json
 
+BrokenMethods = dict[tuple[MethodSetup, MethodSettings], "CodeError"]
+"""The bugs in the code of methods, by setup and settings of their runs."""
 
-def check_runs(session: Session, runs: Sequence[ResolvedRun], datasets: Mapping[str, Dataset]) -> None:
+
+def check_runs(
+    session: Session, runs: Sequence[ResolvedRun], datasets: Mapping[str, Dataset]
+) -> BrokenMethods:
     """Check the runs of an experiment, on ``datasets`` by the names that the user gave, before anything is
     computed. Raises DearError for data sets that the protocol cannot run on, or whose records could not be
-    told apart, and for settings of a method that do not suit the backbone or the classes.
+    told apart, and for settings of a method that do not suit the backbone or the classes. Returns the bugs
+    of methods that show in this.
     """
     if not runs:
-        return
+        return {}
     check_names(datasets, trained_on_each=runs[0].protocol.trained_on is None)
     by_demands = sorted(runs, key=lambda run: (run.setup.declared.trains, run.shots))
     for run in {run.source.identity: run for run in by_demands}.values():
@@ -50,7 +58,7 @@ def check_runs(session: Session, runs: Sequence[ResolvedRun], datasets: Mapping[
             draw_few(run.source, run.shots, run.seed, classes)
             if run.select == "val":
                 validation_images(run.source, classes)
-    check_methods(session, runs)
+    return check_methods(session, runs)
 
 
 def check_names(datasets: Mapping[str, Dataset], *, trained_on_each: bool) -> None:
@@ -70,10 +78,23 @@ def check_names(datasets: Mapping[str, Dataset], *, trained_on_each: bool) -> No
             )
 
 
-def check_methods(session: Session, runs: Sequence[ResolvedRun]) -> None:
+def check_methods(session: Session, runs: Sequence[ResolvedRun]) -> BrokenMethods:
     """Raise DearError for settings of a method that do not suit the backbone or the classes. Each method is
-    built with each of its settings, and set to the longest class name in the longest template.
+    built with each of its settings, and set to the longest class name in the longest template. Returns the
+    bugs that show in this; each traceback goes to stderr.
     """
+    broken = BrokenMethods()
+
+    def check(run: ResolvedRun, part: Callable[[], None]) -> None:
+        if (run.setup, run.settings) in broken:
+            return
+        try:
+            part()
+        except Exception as error:
+            if not isinstance(failure := run_error(error, run.setup), CodeError):
+                raise failure from error.__cause__
+            broken[run.setup, run.settings] = failure
+
     clip, datasets = runs[0].clip, {data.identity: data for run in runs for data in run.datasets}.values()
     names = [(name, dataset) for dataset in datasets for name in dataset.classnames]
     longest, dataset = names[find_longest_name(clip, [name for name, _ in names])]
@@ -83,12 +104,14 @@ def check_methods(session: Session, runs: Sequence[ResolvedRun]) -> None:
         texts = [fill(template, dataset.classnames) for template in dataset.templates]
         clip.check_prompts(dataset.classnames, texts)
     for run in {(run.setup, run.settings): run for run in runs}.values():  # most are the same for all data
-        check_prompts(session, run, longest, [template])
+        check(run, partial(check_prompts, session, run, longest, [template]))
     for run in {(run.setup, run.source.identity): run for run in runs}.values():
         class_names = run.source.classnames
         tested_on = class_names if run.protocol.trained_on is None else [name for name, _ in names]
         trained_on = run.protocol.training_classes(len(class_names))
-        run.settings.check_classes([class_names[label] for label in trained_on], tested_on)
+        trained_names = [class_names[label] for label in trained_on]
+        check(run, partial(run.settings.check_classes, trained_names, tested_on))
+    return broken
 
 
 class RunResult(NamedTuple):
@@ -102,14 +125,31 @@ class RunResult(NamedTuple):
 
 
 class CodeError(DearError):
-    """An exception that is no `DearError`: a bug in the code of a method, or in this package."""
+    """An exception that is no `DearError`: a bug in the code of a method, or in this package. The message
+    names the innermost line of the method's ``module``, if it is in the traceback.
+    """
 
-    def __init__(self, error: Exception) -> None:
-        *_, frame = traceback.extract_tb(error.__traceback__)
+    def __init__(self, error: Exception, module: str) -> None:
+        frames = [*traceback.walk_tb(error.__traceback__)]
+        own = [(frame, line) for frame, line in frames if frame.f_globals.get("__name__") == module]
+        frame, line = (own or frames)[-1]
         super().__init__(
-            f"a bug raised {type(error).__name__} in {frame.filename}, line {frame.lineno} "
+            f"a bug raised {type(error).__name__} in {frame.f_code.co_filename}, line {line} "
             f"({first_line(error)}): correct the code there; the traceback is on stderr."
         )
+
+
+def run_error(error: Exception, setup: MethodSetup) -> DearError:
+    """What a run of a method fails with, for an exception; the traceback of a bug goes to stderr."""
+    if isinstance(error, DearError):
+        return error
+    if of_memory(error):
+        return SettingsError(
+            f"there is not enough memory ({first_line(error)}): take a smaller model or batch, or fewer "
+            "classes."
+        )
+    traceback.print_exception(error)
+    return CodeError(error, METHODS[setup.method].home)
 
 
 def make_run(session: Session, run: Experiment, on_step: OnStep = silent) -> RunResult | DearError:
@@ -125,16 +165,8 @@ def make_run(session: Session, run: Experiment, on_step: OnStep = silent) -> Run
             if session.device.type == "cpu":
                 set_threads(*(each.clip for each in (resolved, resolved.teacher) if each is not None))
             record = run_one(session, resolved, out=run.out, keep_weights=run.keep_weights, on_step=on_step)
-    except DearError as error:
-        return error
     except Exception as error:
-        if of_memory(error):
-            return SettingsError(
-                f"there is not enough memory ({first_line(error)}): take a smaller model or batch, or fewer "
-                "classes."
-            )
-        traceback.print_exc()
-        return CodeError(error)
+        return run_error(error, run.methods[0])
     return RunResult(
         record, [(str(note.message), note.category, note.filename, note.lineno) for note in notes]
     )

@@ -9,7 +9,7 @@ from pandas import DataFrame
 
 from dear.errors import DataError, UnknownNameError
 from dear.evaluation.predictions import list_parts, load_predictions
-from dear.report.grid import INTERVAL, Cell, Grid, GridRow
+from dear.report.grid import INTERVAL, Cell, Grid, GridRow, PValue
 from dear.report.intervals import FEWEST, LEVEL, describe_groups, half_width, mcnemar_test
 from dear.report.records import Record, data_set, grouped, method_label, record_title
 from dear.text import plural
@@ -44,7 +44,7 @@ def difference_grid(
         means = [*pairs.groupby("title", sort=False).mean()]
         units = means if len(means) > 1 else [*pairs]  # data sets, or the seeds of a single one
         difference = Cell(fmean(means), half_width(units), len(units)) if means else None
-        probability = Cell(t_test(units), decimals=3) if len(units) >= FEWEST else None
+        probability = PValue(t_test(units)) if len(units) >= FEWEST else None
         rows.append(GridRow(f"{label} − {against}", (difference, probability, *_image_cells(images))))
         if probability is None:
             unit = "data set" if len(means) > 1 else "seed"
@@ -105,7 +105,7 @@ def _with_holm(rows: Sequence[GridRow]) -> list[GridRow]:
     columns = [[row.cells[at] for row in rows] for at in range(len(COLUMNS))]
     for at in P_VALUES:
         corrected = iter(holm([cell.mean for cell in columns[at] if cell]))
-        columns[at] = [cell and Cell(next(corrected), decimals=3) for cell in columns[at]]
+        columns[at] = [cell and PValue(next(corrected)) for cell in columns[at]]
     return [GridRow(row.label, cells) for row, cells in zip(rows, zip(*columns, strict=True), strict=True)]
 
 
@@ -148,5 +148,5 @@ def _image_cells(by_part: Mapping[str, np.ndarray]) -> tuple[Cell | None, ...]:
     low, high = np.quantile(np.mean(samples, axis=0), [0.5 - LEVEL / 2, 0.5 + LEVEL / 2])
     together = np.concatenate([*by_part.values()])
     better, worse = int((together > 0).sum()), int((together < 0).sum())
-    numbers = Cell(better, decimals=0), Cell(worse, decimals=0), Cell(mcnemar_test(better, worse), decimals=3)
+    numbers = Cell(better, decimals=0), Cell(worse, decimals=0), PValue(mcnemar_test(better, worse))
     return (Cell(fmean(means)), Cell(float(low)), Cell(float(high)), *numbers)

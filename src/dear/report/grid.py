@@ -59,6 +59,17 @@ class Cell:
 
 
 @dataclass(frozen=True)
+class PValue(Cell):
+    """A p-value; none is shown as 0."""
+
+    decimals: int = 3
+
+    @property
+    def value(self) -> str:
+        return "<0.001" if self.mean < 0.001 else super().value
+
+
+@dataclass(frozen=True)
 class GridRow:
     """A row; published numbers are never marked as best. ``group`` is what the label begins with if rows
     belong together: the data set.
@@ -122,7 +133,10 @@ class Grid:
         signs = {"best": "**", "second": "*", None: ""}
         lines = [[*map(markdown_text, (self.corner, *self.columns))], ["---", *["---:"] * len(self.columns)]]
         for row in self.rows:
-            cells = [MISSING if c is None else f"{signs[c.mark]}{c}{signs[c.mark]}" for c in row.cells]
+            cells = [
+                MISSING if c is None else f"{signs[c.mark]}{markdown_text(str(c))}{signs[c.mark]}"
+                for c in row.cells
+            ]
             lines.append([markdown_text(row.title), *cells])
         table = [f"| {' | '.join(line)} |" for line in lines]
         notes = [f"\n{markdown_text(note)}" for note in self.notes]
@@ -167,11 +181,12 @@ class Grid:
             index=[latex_text(row.title) for row in self.rows],
             columns=Index([*map(latex_text, self.columns)], name=latex_text(self.corner)),
         )
+        marks = ["Bold: best; underlined: second."] if self.is_marked else []
         text: str = table.style.to_latex(
             hrules=True,
             position_float="centering",
             column_format="l" + "r" * len(self.columns),
-            caption=latex_text(" ".join([f"{self.title}.", *self.notes])),
+            caption=latex_text(" ".join([f"{self.title}.", *self.notes, *marks])),
             label=f"tab:{self.name}",
         )
         return text
@@ -187,7 +202,9 @@ class Grid:
             columns["published"] = ["yes" if row.published else "no" for row in self.rows]
         for at, name in enumerate(self.columns):
             cells = [row.cells[at] for row in self.rows]
-            columns[name] = [cell and cell.mean for cell in cells]
+            columns[name] = [
+                f"{cell.mean:.6g}" if isinstance(cell, PValue) else cell and cell.mean for cell in cells
+            ]
             columns[f"{name}, {self.spread}"] = [cell and cell.spread for cell in cells]
             columns[f"{name} seeds"] = Series([cell and cell.seeds for cell in cells], dtype="Int64")
         return csv_file(DataFrame(columns), "%.4f")
@@ -232,14 +249,15 @@ def spread_over(seeds: int) -> str:
 def _latex_cell(cell: Cell | None) -> str:
     if cell is None:
         return "--"
-    value = {"best": rf"\textbf{{{cell.value}}}", "second": rf"\underline{{{cell.value}}}", None: cell.value}
+    shown = latex_text(cell.value)
+    value = {"best": rf"\textbf{{{shown}}}", "second": rf"\underline{{{shown}}}", None: shown}
     margin = "" if cell.margin is None else rf" {{\footnotesize$\pm${cell.margin}}}"
     return f"{value[cell.mark]}{margin}"
 
 
 LATEX = {ord(sign): "\\" + sign for sign in "&%$#_{}"} | {
     ord("\\"): r"\textbackslash{}", ord("~"): r"\textasciitilde{}", ord("^"): r"\textasciicircum{}",
-    ord("<"): r"\textless{}", ord(">"): r"\textgreater{}", ord("–"): "--", ord("±"): r"$\pm$",
+    ord("<"): "$<$", ord(">"): "$>$", ord("–"): "--", ord("±"): r"$\pm$",
     ord("−"): "$-$",
 }  # fmt: skip
 

@@ -52,8 +52,8 @@ TOY = (
     "these numbers holds for photographs."
 )
 FUSION = (
-    "The score of a class is a sum of terms: of the class feature (cls), and of one feature for each "
-    "attribute, that of the attribute's token. Training finds what each weighs; together they are 100%."
+    "The score of a class is a sum of terms: of the class feature (cls), and of each attribute. The weights "
+    "say how much each counts; together they are 100%."
 )
 PAGE = "report.html"
 SELECTION = (

@@ -54,7 +54,7 @@ def notes(table: RoleTable) -> list[str]:
     if missing := [attribute for attribute in table.attributes if attribute not in owned]:
         lines.append(
             f"No core head: {', '.join(missing)}. The tokens of such an attribute have no head of their own; "
-            "choose attributes that have one with --settings.attributes."
+            "give others where the table is made (`dear roles discover --settings.attributes`)."
         )
     if ties := sum(tied(head) for head in table.heads):
         lines.append(f"=: in {plural(ties, 'head')} another concept has the same share as the dominant one.")

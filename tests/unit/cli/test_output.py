@@ -36,6 +36,14 @@ def test_tables_show_two_decimals_and_dashes() -> None:
     assert ["tools", "–"] in lines
 
 
+def test_the_lines_of_a_cell_stand_below_each_other() -> None:
+    console = PrintableConsole(width=80)
+    with console.capture() as captured:
+        console.print(table(None, ("name", "role"), [("a\nb", ("mixed", None)), ("c", ("core", "color"))]))
+    lines = [line.split() for line in captured.get().splitlines()[-5:]]
+    assert lines[:4] == [["a\\nb", "mixed"], ["–"], ["c", "core"], ["color"]]
+
+
 def test_a_line_is_shown_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     PrintableConsole(width=9).say("[red]a\nb :cat: and more", Path("[x]"))
     assert capsys.readouterr().out == "[red]a\\nb :cat: and more\n[x]\n"

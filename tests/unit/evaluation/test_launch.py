@@ -40,6 +40,7 @@ class Broken(dear.Method):
     def before_training(self, images):
         return {}['no such key']
 """
+EARLY = BROKEN.replace("before_training(self, images)", "set_classes(self, classnames, templates)")
 WAITING = BROKEN.replace(
     "return {}['no such key']",
     """import pathlib, time
@@ -116,19 +117,21 @@ def test_a_run_that_fails_stops_no_other(jobs: int, tmp_path: Path, request: pyt
         launch([sweep], Machines("cpu", jobs=jobs))
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize(("code", "jobs"), [(BROKEN, 1), (BROKEN, 2), (EARLY, 1), (EARLY, 2)])
 def test_a_code_error_of_a_method_stops_no_other_run(
+    code: str,
     jobs: int,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
     request: pytest.FixtureRequest,
 ) -> None:
-    """The message names the line of the class, and the traceback is there."""
-    code = tmp_path / "broken_method.py"
-    code.write_text(BROKEN)
+    """The message names the line of the class, and the traceback is there. A dry run says it if it shows."""
+    module = f"broken_method_{len(code)}_{jobs}"
+    file = tmp_path / f"{module}.py"
+    file.write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
-    name = register("broken_method:Broken").name
+    name = register(f"{module}:Broken").name
     if jobs > 1:
         request.getfixturevalue("fast_start")
     sweep = experiment(tmp_path / "out", methods=(MethodSetup(name), *ZERO))
@@ -136,10 +139,12 @@ def test_a_code_error_of_a_method_stops_no_other_run(
         records, failed = make_runs([sweep], Machines("cpu", jobs=jobs))
     assert [record["method"] for record in records[0]] == ["zero-shot"]
     ((_, error),) = failed
-    line = 1 + BROKEN.splitlines().index("        return {}['no such key']")
-    assert f"{code}, line {line} " in str(error)
+    line = 1 + code.splitlines().index("        return {}['no such key']")
+    assert f"{file}, line {line} " in str(error)
     said = capfd.readouterr().err
     assert "Traceback" in said or jobs > 1  # the server of processes began with another stderr
+    missing = list_runs([sweep], Machines("cpu"))[1]
+    assert missing == ([str(error)] if code == EARLY else [])
 
 
 def test_a_precision_is_judged_where_it_is_computed(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """Each method against another, by hand."""
 
+import csv
+import io
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -65,6 +67,13 @@ def test_a_table_against_a_method(tmp_path: Path) -> None:
     assert 15 < dear[3].mean < dear[2].mean < dear[4].mean < 45
     assert (dear[5].mean, dear[6].mean, dear[7].mean) == (18, 0, pytest.approx(2 * 2 / 2**18))
     assert [cell.mean for cell in maple] == [0, 1, 0, 0, 0, 0, 0, 1]
+    assert str(dear[7]) == "<0.001"
+    assert r" & 0 & $<$0.001" in grid.to_latex().replace(r" \\", "")
+    assert r"| 0 | \<0.001 |" in grid.to_markdown()
+    of_dear = next(
+        line for line in csv.DictReader(io.StringIO(grid.to_csv().decode())) if "dear" in line["Methods"]
+    )
+    assert float(of_dear["p over images"]) == pytest.approx(2 * 2 / 2**18, rel=1e-5)
     assert "No difference found at the 5% level over images: maple − coop." in grid.notes
     shuffled = record("tools", "dear", 0.6, 0.6, variant="shuffled", overrides={"train": {"epochs": 5}})
     grids = report_page(title="t", records=[*runs, shuffled], against="coop").tables

@@ -249,7 +249,7 @@ def test_how_a_grid_is_written() -> None:
     latex = grid.to_latex()
     assert r"a\_b \& c & \textbf{12.3" in latex
     assert r"\underline{2.00} \\" in latex
-    assert r"\caption{A title. Note 5\%.}" in latex
+    assert r"\caption{A title. Note 5\%. Bold: best; underlined: second.}" in latex
     assert r"\begin{tabular}{lrr}" in latex
     groups = [("A", "m", 1.0, 2.0), ("A", "n", 3.0, 4.0), ("B", "m", 5.0, 6.0)]
     across = tuple(GridRow(f"{data}: {name}", (Cell(x), Cell(y)), group=data) for data, name, x, y in groups)
@@ -262,7 +262,7 @@ def test_how_a_grid_is_written() -> None:
         assert "Method & A & B" in part
         assert all(f" & {row} " in part for row in numbers)
     odd = Grid("n", "A [/b] title", "Row", ("One",), (GridRow("[\\cmd{x} ~<b>", (Cell(1.0),)),))
-    told = r"{}[\textbackslash{}cmd\{x\} \textasciitilde{}\textless{}b\textgreater{} & 1.00"
+    told = r"{}[\textbackslash{}cmd\{x\} \textasciitilde{}$<$b$>$ & 1.00"
     assert told in odd.to_latex()
     assert "| \\[\\\\cmd{x} \\~\\<b> | 1.00 |" in odd.to_markdown()
     console = Console(file=io.StringIO(), width=80)
