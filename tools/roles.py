@@ -61,7 +61,7 @@ def readings() -> None:
 def rows(textspan: RoleTable) -> Iterator[str]:
     """The lines of the table, in Markdown, over the phrases of a table."""
     heads = {(head.layer, head.head): head.phrases for head in textspan.heads}
-    columns = "the paper's concept, of 43 heads", "its role by `quantile`, of 48", "by `concept`"
+    columns = "same concept, of 43 heads", "same role by `quantile`, of 48", "same role by `concept`, of 48"
     yield f"| settings | clusters | concepts | {' | '.join(columns)} |"
     yield "| --- | ---: | ---: | ---: | ---: | ---: |"
     for name, settings in READINGS.items():

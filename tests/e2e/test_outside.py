@@ -35,10 +35,25 @@ def test_a_bundle_of_it_is_only_read_where_it_is_known(
 ) -> None:
     bundle, data = str(tmp_path / "bundle"), str(photos)
     run(["fit", data, "--method", SPEC, *SHORT, "--out", bundle])
-    run(["eval", bundle, data, "--device", "cpu"])
-    del registry._methods[SPEC]
+    image, index = str(next(photos.rglob("*.png"))), str(tmp_path / "index")
+    commands = [
+        ["info", bundle],
+        ["eval", bundle, data],
+        ["compare", bundle, bundle, data],
+        ["predict", bundle, image],
+        ["suggest", bundle, data, "--out", str(tmp_path / "next.csv")],
+        ["index", "build", bundle, data, "--out", index],
+        ["index", "query", index, image],
+    ]
+    for words in commands:
+        registry._methods.pop(SPEC)
+        told = run([*words, "--method", "coop"], 2)[1]
+        assert "coop is no class outside the package" in told
+        run([*words, "--method", SPEC])
+    registry._methods.pop(SPEC)
     monkeypatch.setattr(registry, "import_module", None)
-    assert f"the method {SPEC} is a class outside this package" in run(["eval", bundle, data], 2)[1]
+    for words in commands:
+        assert f"--method {SPEC} in other commands" in run(words, 2)[1]
 
 
 EVIL = "evilmeth:Evil"
@@ -76,7 +91,7 @@ def test_a_class_that_only_a_file_names_is_not_imported(evil: Path, words: str, 
     [
         "fit --out out -- --method=evilmeth:Evil",
         "data check --method=evilmeth:Evil",
-        "predict bundle a.png --classes --method=evilmeth:Evil",
+        "predict bundle a.png -- --method=evilmeth:Evil",
     ],
 )
 def test_a_class_that_is_no_value_of_the_option_is_not_imported(evil: Path, words: str) -> None:

@@ -168,6 +168,22 @@ def test_a_dry_run_without_the_images(
     assert json.loads(capsys.readouterr().out)["error"] == found["missing"][0]
 
 
+def test_parts_of_a_recipe_without_their_source_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, photos: Path, run: Run
+) -> None:
+    """The others run; without any there is an error."""
+    monkeypatch.setenv("DEAR_DATA", str(tmp_path))
+    recipe, out = tmp_path / "both.yaml", tmp_path / "out"
+    recipe.write_text(
+        f"{{data: '{photos}', methods: zero-shot, shots: 1, model: tiny, out: '{out}', each: "
+        "{here: {protocol: base-to-novel}, far: {protocol: cross-dataset, source: ImageNet}}}"
+    )
+    said = run(["run", "recipe", str(recipe)], 0)[1]
+    assert sum("left out" in line and "both:far (ImageNet)" in line for line in said.splitlines()) == 1
+    assert [path.parent.name for path in tmp_path.rglob("out*/*.json")] == ["out-here"]
+    assert "ImageNet is not in" in run(["run", "recipe", f"{recipe}:far"], 2)[1]
+
+
 @pytest.mark.parametrize("name", ["weights.pt", "weights.safetensors", tiny.WEIGHTS])
 def test_truncated_and_foreign_weights(name: str, photos: Path, out: Path, tmp_path: Path, run: Run) -> None:
     path, words = tmp_path / name, [*RUN, "--data", str(photos), "--shots", "2", "--out", str(out), "--model"]

@@ -46,9 +46,9 @@ class BackboneOptions:
     """A backbone as options and recipes name it.
 
     Attributes:
-        model: The backbone: an open_clip architecture, lite or tiny. By default ViT-B-16 with
-            laion2b_s34b_b88k, which is downloaded from the hub once (about 600 MB), or tiny if all data is of
-            the Attribute World.
+        model: The backbone: an open_clip architecture, a repository OWNER/NAME of the hub, a folder with its
+            files, lite or tiny. By default ViT-B-16 with laion2b_s34b_b88k, which is downloaded from the hub
+            once (about 600 MB), or tiny if all data is of the Attribute World.
         pretrained: Weights of the backbone: an open_clip tag, a local file, or random:SEED.
     """
 

@@ -112,7 +112,8 @@ def command_compare(
     from dear.data.loading import held_notes
 
     with held_notes(), progress_console().status("comparing"):
-        comparison = compare(first, second, data, out, dataset=dataset, **vars(options))
+        device, pretrained = options.device, options.pretrained
+        comparison = compare(first, second, data, out, dataset=dataset, device=device, pretrained=pretrained)
     page = None if out is None else expanded(out) / PAGE
     return {**vars(comparison), "verdict": comparison.verdict.splitlines(), "page": page}
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from dear.adapters.results import Exported
-from dear.cli.options import BundleName
+from dear.cli.options import BundleName, MethodClasses
 from dear.cli.output import PrintableConsole, progress_console
 from dear.text import plural
 
@@ -17,6 +17,7 @@ def command(
     classes: list[str] | None = None,
     images: list[str] | None = None,
     pretrained: str | None = None,
+    method: MethodClasses = None,
 ) -> Exported:
     """Write a classifier as one ONNX file: logits, probabilities, none of these, and features of images.
 
@@ -31,6 +32,7 @@ def command(
             used.
         pretrained: Where the backbone's weights are, if they have moved since the fit.
     """
+    del method  # only imported
     from dear.adapters.bundle_config import check_bundle
     from dear.data.sources.folder import image_files
 

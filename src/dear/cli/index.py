@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from dear.cli.options import Backbone, BundleOptions
+from dear.cli.options import Backbone, BundleOptions, MethodClasses
 from dear.cli.output import PrintableConsole, table
 from dear.cli.parsing import Flat
 from dear.errors import BundleError, DataError, SettingsError
@@ -22,6 +22,7 @@ def command_build(
     features: Literal["bundle", "heads"] = "bundle",
     backbone: Flat[Backbone] = Backbone(),
     roles: Path | None = None,
+    method: MethodClasses = None,
     out: Path = Path("index"),
 ) -> Built:
     """Index the images of a folder, for `dear index query`.
@@ -49,6 +50,7 @@ def command_build(
     from dear.cli.progress import StepProgress
     from dear.data.settings import DataSettings
 
+    del method  # only imported
     *bundles, folder = sources
     if features == "bundle" and (backbone.model or roles):
         raise SettingsError("--model and --roles are for --features heads: a bundle has its own backbone.")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from dear import __version__
 from dear.adapters.wording import list_facts
+from dear.cli.options import MethodClasses
 from dear.cli.output import PrintableConsole, table
 from dear.evaluation.protocols import PROTOCOLS
 from dear.evaluation.records import may_be_record, read_record
@@ -17,12 +18,13 @@ if TYPE_CHECKING:
 PACKAGES = ("torch", "torchvision", "open_clip_torch", "numpy")
 
 
-def command(bundle: str | None = None) -> dict[str, Any]:
+def command(bundle: str | None = None, *, method: MethodClasses = None) -> dict[str, Any]:
     """Show versions, devices and threads, for a bug report; or how a bundle or a run was made.
 
     Args:
         bundle: Folder of a bundle, or OWNER/NAME on the hub; or the record of a run with its weights (.json).
     """
+    del method  # only imported
     if bundle is not None:
         from dear.adapters.bundle_config import check_bundle
 

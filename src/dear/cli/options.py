@@ -12,6 +12,7 @@ from cyclopts import Group, Parameter
 from dear.backbone.names import BackboneName, BackboneOptions, backbone_or_default, check_model, warn_of_toy
 from dear.data.names import check_name
 from dear.data.settings import DataSettings
+from dear.methods.registry import PATH
 
 if TYPE_CHECKING:
     from dear.adapters.predictor import Predictor
@@ -25,6 +26,23 @@ DataName = Annotated[
     ),
 ]
 BundleName = Annotated[str, Parameter(help="Folder of the bundle, or OWNER/NAME on the hub.")]
+
+
+def _require_paths(_hint: Any, names: Sequence[str] | None) -> None:
+    """Raise ValueError for the name of a method that is no class outside the package."""
+    for name in names or ():
+        if not PATH.fullmatch(name):
+            raise ValueError(f"{name} is no class outside the package: a bundle says what its method is.")
+
+
+MethodClasses = Annotated[
+    list[str] | None,
+    Parameter(
+        help="The class of the bundle's method, module:Class, if it is outside the package. No file makes "
+        "dear import code.",
+        validator=_require_paths,
+    ),
+]
 
 
 @Parameter(group=Group("Backbone", sort_key=50))
@@ -94,6 +112,7 @@ class BundleOptions:
 
     pretrained: str | None = None
     device: Device = "auto"
+    method: MethodClasses = None
 
     def load(self, bundle: str, **options: Any) -> "Predictor":
         """The bundle's predictor. What can be refused without torch is."""

@@ -100,7 +100,9 @@ def named_methods(words: Sequence[str], command: Callable[..., Any]) -> list[str
     """The methods that --method or --methods of a command names. Classes outside the package are registered,
     so that they have options: only the command line makes dear import code, no file does.
     """
-    options = {"--method", "--methods"} & {f"--{name}" for name in inspect.signature(command).parameters}
+    parameters = inspect.signature(command).parameters
+    shared = [name for option in parameters.values() for name in getattr(option.default, "__dict__", ())]
+    options = {"--method", "--methods"} & {f"--{name}" for name in (*parameters, *shared)}
     words = list(takewhile(lambda word: word != "--", words))
     values = [word.partition("=")[2] for word in words if word.partition("=")[0] in options]
     values += [word for option, word in pairwise(words) if option in options]

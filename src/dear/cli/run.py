@@ -14,7 +14,7 @@ from rich.table import Table
 
 from dear.cli.output import PrintableConsole, table
 from dear.cli.parsing import Flat
-from dear.errors import SettingsError
+from dear.errors import DataError, SettingsError, warn
 from dear.evaluation.ablations import METHOD, ablation_setups, ablations
 from dear.evaluation.experiment import DataOverrides, Experiment, Machines, RunOptions, TrainOverrides
 from dear.evaluation.protocols import PROTOCOLS
@@ -212,7 +212,8 @@ def execute(experiments: Sequence[Experiment], machines: Machines, dry: DryRun) 
         with StepProgress() as steps:
             planned, missing = list_runs(experiments, machines, timed=dry.estimate, progress=steps)
         return Summary([], folders, len(planned), planned, missing=missing)
-    check_names(experiments)  # before torch is loaded
+    experiments = with_data(experiments)  # before torch is loaded
+    folders = [experiment.out for experiment in experiments]
     from dear.cli.progress import RunProgress
     from dear.evaluation.launch import make_runs
     from dear.report.protocols import tables_of
@@ -233,15 +234,32 @@ def execute(experiments: Sequence[Experiment], machines: Machines, dry: DryRun) 
     )
 
 
-def check_names(experiments: Sequence[Experiment]) -> None:
-    """Raise DearError for unknown names of models and data sets."""
+def with_data(experiments: Sequence[Experiment]) -> list[Experiment]:
+    """The experiments whose data are there; one line names the parts of a recipe that are left out. Raises
+    DearError for unknown names of models and data sets, and if none is left that of the first.
+    """
     from dear.backbone.names import check_model
     from dear.data.names import check_name
 
+    present, left_out, errors = list[Experiment](), list[str](), list[DataError]()
     for experiment in experiments:
         check_model(experiment.model)
-        for name in filter(None, (*experiment.data, experiment.protocol.trained_on)):
-            check_name(name, experiment.dataset)
+        missing = list[str]()
+        for name in experiment.names:
+            try:
+                check_name(name, experiment.dataset)
+            except DataError as error:
+                missing.append(name)
+                errors.append(error)
+        if missing:
+            left_out.append(f"{experiment.recipe} ({', '.join(missing)})")
+        else:
+            present.append(experiment)
+    if not present:
+        raise errors[0]
+    if left_out:
+        warn(f"left out, because data are missing (--dry-run says more): {', '.join(left_out)}")
+    return present
 
 
 def _records_in(experiments: Sequence[Experiment]) -> set[tuple[Path, int]]:

@@ -263,8 +263,10 @@ def read_source(name_or_path: str, settings: DataSettings, other_names: Iterable
         try:
             return read_benchmark(benchmark, home_of(benchmark, settings))
         except DataError as error:
-            hint = f" For what is called {path} in this folder, write ./{path}." if path.exists() else ""
-            raise DataError(f"{error}{hint}") from error
+            if not path.exists():
+                raise
+            hint = f"For what is called {path} in this folder, write ./{path}."
+            raise DataError(f"{error} {hint}") from error
     if not path.exists():
         raise missing_error(name_or_path, other_names)
     suffix = path.suffix.lower()

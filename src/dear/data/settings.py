@@ -52,8 +52,8 @@ class DataSettings:
         sampling: How few-shot images are drawn: dear (fewer shots are a subset of more), or coop (as in
             CoOp's code).
         allow_fewer: Accept a class that has fewer images than shots, and take all of them.
-        balance: Repeat the images of a class that has fewer images than shots, as evenly as possible, until
-            it has as many as the others.
+        balance: Repeat the images of smaller classes, as evenly as possible, until every class has as many as
+            shots, or without shots as many as the largest class.
         broken: What to do with unreadable images: stop, or skip and name them. All images are checked first.
             By default fit and eval skip them, and other commands stop.
         short_side: Reduce training images whose short side is longer than this, in pixels, when they are

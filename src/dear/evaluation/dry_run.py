@@ -6,7 +6,8 @@ import time
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import partial
+from itertools import chain, pairwise
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -15,8 +16,8 @@ import torch
 from dear.backbone.device import mixed
 from dear.data.fewshot import Subset, Unlabeled, draw_few
 from dear.data.loading import held_notes
-from dear.data.sources.benchmarks import named_benchmark, standard_name
-from dear.errors import DearError
+from dear.data.sources.benchmarks import NoRootError, named_benchmark, standard_name
+from dear.errors import DataError, DearError
 from dear.evaluation.experiment import Experiment, Machines
 from dear.evaluation.launch import open_session, plan_runs
 from dear.evaluation.predictions import predict
@@ -110,6 +111,8 @@ def list_runs(
     listed, errors = list[dict[str, Any]](), list[DearError]()
     with held_notes():
         by_experiment = plan_runs(session, experiments)
+        for task in chain.from_iterable(by_experiment):
+            errors += list_missing(session, task.run) if task.missing else ()
     for tasks in by_experiment:
         runs, to_time = [task.run for task in tasks], dict[MethodSetup, list[ResolvedRun]]()
         works, facts = [count_work(session, run) for run in runs], list[dict[str, Any]]()
@@ -133,7 +136,37 @@ def list_runs(
             for fact, seconds in zip(facts, _estimates(runs, left, unit_times), strict=True):
                 fact["seconds"] = None if seconds is None else seconds._asdict()
         listed += facts
+    errors.sort(key=lambda error: not isinstance(error, DataError))
+    if without_root := [name for error in errors if isinstance(error, NoRootError) for name in error.names]:
+        others = [error for error in errors if not isinstance(error, NoRootError)]
+        errors = [NoRootError(*dict.fromkeys(without_root)), *others]
     return listed, list(dict.fromkeys(map(str, errors)))
+
+
+def list_missing(session: Session, run: Experiment) -> Iterator[DearError]:
+    """The error of each data set, of the weights, the role table and the teacher's weights of a single run:
+    resolving it ends at the first.
+    """
+    setup, _, shots = run.single_run
+
+    def find_roles() -> None:
+        session.roles(session.clip(*run.backbone, run.named_by), setup, run.roles)
+
+    def find_teacher() -> None:
+        if setup.declared.teacher is not None:
+            values = resolve(run.protocol, setup, standard_name(run.names[0]), shots, run.train)
+            model, weights = values.method.teacher_backbone()
+            if model:
+                session.clip(model, weights, run.named_by)
+
+    finds: list[Callable[[], object]] = [
+        partial(session.dataset, name, run.dataset, run.names[0]) for name in run.names
+    ]
+    for find in (*finds, find_roles, find_teacher):
+        try:
+            find()
+        except DearError as error:
+            yield error
 
 
 def _estimates(

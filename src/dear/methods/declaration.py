@@ -231,7 +231,8 @@ class PublishedRow:
         else:
             shots = f"with {low} to {high} shots"
         parts = [f"in {' and '.join(protocols)}" if protocols else "", shots]
-        parts += [f"with {name} {value}" for name, value in self.when.items()]
+        quoted = {name: f'"{value}"' if " " in str(value) else value for name, value in self.when.items()}
+        parts += [f"with {name} {value}" for name, value in quoted.items()]
         parts.append(f"on {', '.join(self.data)}" if self.data else "")
         return " ".join(filter(None, parts))
 

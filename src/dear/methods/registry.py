@@ -140,8 +140,8 @@ def _declared_as(path: str) -> str:
             return name
     raise SettingsError(
         f"the method {path} is a class outside this package, and no file makes dear import code. If you "
-        f"trust it, name it on the command line too (--methods {path}, or --method where the command has "
-        f"that), or call dear.register({path!r}) in Python."
+        f"trust it, name it on the command line too (--methods {path} in `dear run`, --method {path} in "
+        f"other commands), or call dear.register({path!r}) in Python."
     )
 
 

@@ -12,6 +12,7 @@ from dear.evaluation.predictions import list_parts, load_predictions
 from dear.report.grid import INTERVAL, Cell, Grid, GridRow, PValue
 from dear.report.intervals import FEWEST, LEVEL, describe_groups, half_width, mcnemar_test
 from dear.report.records import Record, data_set, grouped, method_label, record_title
+from dear.text import plural
 
 RESAMPLES = 10_000
 COLUMNS = (
@@ -37,7 +38,7 @@ def difference_grid(
     by_images = {
         label: _image_differences(records, label, against, groups) for label in labels if label != against
     }
-    rows = []
+    rows, too_few = [], dict[str, list[str]]()
     for label, images in by_images.items():
         pairs = (values.loc[label] - values.loc[against]).dropna()
         means = [*pairs.groupby("title", sort=False).mean()]
@@ -45,13 +46,25 @@ def difference_grid(
         difference = Cell(fmean(means), half_width(units), len(units)) if means else None
         probability = PValue(t_test(units)) if len(units) >= FEWEST else None
         rows.append(GridRow(f"{label} − {against}", (difference, probability, *_image_cells(images))))
+        if probability is None:
+            unit = "data set" if len(means) > 1 else "seed"
+            too_few.setdefault(plural(len(units), unit), []).append(rows[-1].label)
     rows = _with_holm(rows)
     notes = [
         f"{measure}, points; ± half-width of the {LEVEL:.0%} t interval over data sets, of a single one over "
         f"seeds, and p of its t test, where there are at least {FEWEST}.",
         "P-values have Holm's correction over the methods.",
     ]
-    if any(by_images.values()):
+    for shared, pairs in too_few.items():
+        notes.append(f"No interval and no p of {', '.join(pairs)}: {shared} of both, {FEWEST} are needed.")
+    if any(run.get("targets") for run in records):
+        notes.append(
+            "No differences over images: the tables of a transfer score dear by another rule than its "
+            "predictions."
+        )
+    elif not any(by_images.values()):
+        notes.append("No differences over images: no two records of both have predictions.")
+    else:
         notes.append(
             "Over images: the share of test images that are right, mean over data sets and seeds, with the "
             f"{LEVEL:.0%} interval of {RESAMPLES:,} bootstrap samples of the images of each data set; how "

@@ -25,9 +25,9 @@ class RoleSettings:
     """How phrases become concepts and concepts become roles.
 
     Attributes:
-        convention: How constants, such as biases, are divided among the heads before TEXTSPAN: public, as in
-            the public code, which made the published phrases; or exact, in which each constant stays with the
-            term that it belongs to [ours].
+        convention: What becomes of constants that belong to no head, such as biases, before TEXTSPAN. With
+            public, each head gets a part of them, as in the public code, which made the published phrases.
+            With exact, the heads get no part of them [ours].
         rule: How a head gets its role: quantile, by quantiles of concept entropy, as the paper's text says;
             or concept, by its dominant concept alone, as in the paper's table (docs/roles.md). By concept, a
             core attribute makes a head core, style makes it generalization, and any other concept makes it

@@ -22,8 +22,8 @@ class TrainSettings:
 
     Attributes:
         epochs: Passes over the training images, including the warm-up.
-        steps_per_shot: Length of the training in steps for each image of a class, in place of epochs: with 16
-            shots, 16 times as many steps. The last epoch ends with the last step. 0 trains by epochs.
+        steps_per_shot: Number of training steps for each shot, in place of epochs: with 500, a training with
+            16 shots has 8,000 steps. 0 trains by epochs.
         batch: Images per step.
         lr: Learning rate after the warm-up.
         warmup_epochs: Number of first epochs that train at the constant rate warmup_lr.

@@ -42,6 +42,7 @@ def test_help_names_the_defaults_of_each_protocol(capsys: pytest.CaptureFixture[
         return " ".join(shown(["fit", "--method", method, "--help"], capsys).replace("│", " ").split())
 
     assert "tokens: 16 in few-shot and fit." in unwrapped("coop")
+    assert 'True with attributes "playfulness, energy" on OxfordPets.' in unwrapped("atprompt")
     mmrl = unwrapped("mmrl")
     assert "space: 2048 on EuroSAT in" in mmrl
     assert "reg-weight: one for each of 11 benchmarks in" in mmrl

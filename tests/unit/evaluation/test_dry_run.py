@@ -10,9 +10,11 @@ from dear.evaluation import session
 from dear.evaluation.dry_run import UnitTimes, Work, estimate, list_runs
 from dear.evaluation.experiment import Machines
 from dear.evaluation.launch import launch
+from dear.evaluation.recipe import change, load_recipes
 from dear.evaluation.resolve import MethodSetup
 from tests.unit.evaluation.children import experiment
 
+RECIPES = Path(__file__).parents[3] / "recipes"
 ZERO = (MethodSetup("zero-shot"),)
 
 
@@ -53,6 +55,28 @@ def test_a_teacher_without_weights_stops_no_other(tmp_path: Path, monkeypatch: p
     assert len(missing) == 2
     assert all(key in text for key, text in zip(("ViT-L-14", "nothing.json"), missing, strict=True))
     assert sorted(sought) == ["ViT-L-14", "tiny"]
+
+
+def test_all_that_is_missing_of_a_transfer_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each target beside the source, and the weights; without a root one line names all data sets."""
+    monkeypatch.delenv("DEAR_DATA", raising=False)
+
+    def load(*_: object, **__: object) -> None:
+        raise WeightsError("no weights of ViT-B-16")
+
+    monkeypatch.setattr(session, "load_clip", load)
+    (shifted,) = load_recipes(RECIPES / "paper" / "domain-generalization.yaml")
+    names = ["ImageNet", "ImageNetV2", "ImageNetSketch", "ImageNetA", "ImageNetR"]
+    _, (data, weights) = list_runs([shifted], Machines("cpu"))
+    assert data.startswith(f"{', '.join(names)} need the folder")
+    assert weights == "no weights of ViT-B-16"
+    (mixed,) = change(load_recipes(RECIPES / "paper" / "cross-dataset.yaml"), data=["eurosat", "ucf101"])
+    monkeypatch.setenv("DEAR_DATA", str(tmp_path))
+    _, missing = list_runs([mixed], Machines("cpu"))
+    # As `dear data list` says: torchvision downloads EuroSAT alone of these.
+    assert [("Fetch it with" in line, line.split()[0]) for line in missing] == [
+        (False, "ImageNet"), (True, "EuroSAT"), (False, "UCF101"), (False, "no"),
+    ]  # fmt: skip
 
 
 def test_time_is_the_sum_of_counts_times_measured_units(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import csv
 import io
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,14 @@ import pytest
 from dear.errors import UnknownNameError
 from dear.evaluation.predictions import predictions_file
 from dear.report.differences import holm, t_test
+from dear.report.grid import Grid
 from dear.report.intervals import mcnemar_test
 from dear.report.report_page import report_page
-from tests.helpers.records import predictions, record
+from tests.helpers.records import predictions, record, retrieval
+
+
+def tables_against(runs: list[dict[str, Any]], against: str) -> tuple[Grid, ...]:
+    return report_page(title="t", records=runs, against=against).tables
 
 
 def test_corrected_p_values() -> None:
@@ -79,3 +85,35 @@ def test_a_table_against_a_method(tmp_path: Path) -> None:
     assert (grid.name, grid.columns) == ("base-to-novel-against", ("Difference", "p"))
     with pytest.raises(UnknownNameError, match=r"'tip-adapter'.*coop"):
         report_page(title="t", records=runs, against="tip-adapter")
+
+
+def test_a_comparison_says_what_it_lacks() -> None:
+    """Of two targets and three seeds a transfer has no interval; of three targets it has."""
+
+    def notes(*targets: str) -> list[str]:
+        found = []
+        for seed, (method, gain) in product(range(3), (("coop", 0.0), ("maple", 0.1))):
+            run = record("tools", method, 0.5, 0.5, seed=seed, protocol="cross-dataset")
+            run["targets"] = [{"name": name, "title": name, "identity": name} for name in targets]
+            run["results"] = {"source": {"accuracy": 0.5, "decoupled": 0.5}}
+            run["results"]["targets"] = {
+                name: {"accuracy": 0.4 + at * gain, "decoupled": 0.3}
+                for at, name in enumerate(targets, start=1)
+            }
+            found.append(run)
+        (grid,) = [grid for grid in tables_against(found, "coop") if grid.name == "cross-dataset-against"]
+        assert (len(grid.columns), grid.rows[0].cells[0].mean) == (2, pytest.approx(5 * (len(targets) + 1)))  # type: ignore[union-attr]
+        assert (grid.rows[0].cells[1] is None) == (len(targets) < 3)
+        return [note for note in grid.notes if note.startswith(("No differences", "No interval"))]
+
+    over_images = "No differences over images: the tables of a transfer"
+    assert [note[: len(over_images)] for note in notes("toys", "tiles", "cars")] == [over_images]
+    few, images = notes("toys", "tiles")
+    assert few == "No interval and no p of maple − coop: 2 data sets of both, 3 are needed."
+    assert images.startswith(over_images)
+
+
+def test_retrievals_are_not_compared() -> None:
+    results = {"queries": [], "precision": {"cls": {"color": 0.5}}, "chance": {"color": 0.1}}
+    with pytest.warns(UserWarning, match="retrieval has no comparison of methods"):
+        tables_against([retrieval(results)], "dear")

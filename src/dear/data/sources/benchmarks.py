@@ -88,20 +88,32 @@ def standard_name(data_set: str) -> str:
     return data_set if benchmark is None else benchmark.name
 
 
+class NoRootError(DataError):
+    """The folder of the benchmarks is not known.
+
+    Attributes:
+        names: The benchmarks that need it.
+    """
+
+    def __init__(self, *names: str) -> None:
+        self.names = names
+        super().__init__(
+            f"{', '.join(names)} {'needs' if len(names) == 1 else 'need'} the folder of the benchmarks: set "
+            "the environment variable DEAR_DATA, or the option --root or --dataset.root that the command has "
+            "(root in a recipe)."
+        )
+
+
 def home_of(benchmark: Benchmark, settings: DataSettings) -> Path:
     """The folder of a benchmark under the root. Raises DataError if there is no root or no such folder."""
     root = settings.data_root()
     if root is None:
-        raise DataError(
-            f"{benchmark.name} needs the folder of the benchmarks: set the environment variable DEAR_DATA, "
-            "or the option --root or --dataset.root that the command has (root in a recipe)."
-        )
+        raise NoRootError(benchmark.name)
     home = root / benchmark.folder
     if not home.is_dir():
-        raise DataError(
-            f"{benchmark.name} is not in {home}. "
-            f"Fetch it with `dear data get {benchmark.name} --root {quote(str(root))}`."
-        )
+        get = f"`dear data get {benchmark.name} --root {quote(str(root))}`"
+        how = f"{get} says where to get it" if benchmark.download is None else f"Fetch it with {get}"
+        raise DataError(f"{benchmark.name} is not in {home}. {how}.")
     return home
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from pandas import DataFrame
 
+from dear.errors import warn
 from dear.evaluation.protocols import PROTOCOLS
 from dear.report.differences import difference_grid
 from dear.report.drawing import Drawing
@@ -63,7 +64,9 @@ def summaries_of(
         module = import_module(f"{__name__}.{PROTOCOLS[name].__module__.rpartition('.')[2]}")
         summary, runs = module.summarize(groups[name], reference), groups[name]
         tables = [(grid, runs) for grid in summary.grids]
-        if against is not None and summary.outcomes is not None:
+        if against is not None and summary.outcomes is None:
+            warn(f"{name} has no comparison of methods: --against {against} does not apply to its records.")
+        elif against is not None:
             runs = summary.runs  # without those of the ablations
             tables.append((difference_grid(name, summary.measure, summary.outcomes, runs, against), runs))
         grids = [replace(grid, notes=(*grid.notes, *deviation_notes(of_grid))) for grid, of_grid in tables]
