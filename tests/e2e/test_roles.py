@@ -1,6 +1,8 @@
 """The role commands as a user types them: results, and bad input with one clear line."""
 
+import csv
 import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -147,15 +149,24 @@ a bed,furniture
 
 
 @pytest.mark.usefixtures("small")
-def test_discover_with_concepts_of_ones_own(photos: Path, tmp_path: Path, ask: Ask) -> None:
-    """The table knows no others, and the core attributes are those that are named."""
+def test_discover_with_concepts_of_ones_own(photos: Path, tmp_path: Path, ask: Ask, run: Run) -> None:
+    """They are the phrases', and the core attributes are those that are named, or all that there are."""
     (phrases := tmp_path / "phrases.csv").write_text(CONCEPTS)
     words = f"roles discover --model ViT-B-16 --data {photos} --phrases {phrases} --rank 7 "
-    words += f"--settings.attributes furniture,color --settings.min-sizes 2 --out {tmp_path}/roles.json"
-    roles = ask(words.split())["roles"]
+    words += f"--out {tmp_path}/roles.json"
+    roles = ask([*words.split(), "--settings.attributes", "furniture,color"])["roles"]
     assert roles["attributes"] == ["furniture", "color"]
-    assert {head["concept"] for head in roles["heads"]} <= {"color", "shape", "furniture"}
     assert roles["settings"]["concepts_from"] == str(phrases)
+    roles = ask(words.split())["roles"]
+    given = dict(csv.reader(CONCEPTS.splitlines()))
+    occurring = {given[phrase] for head in roles["heads"] for phrase in head["phrases"]}
+    assert {*roles["attributes"]} == occurring
+    for head in roles["heads"]:
+        counts = Counter(given[phrase] for phrase in head["phrases"])
+        shares = {concept: count / len(head["phrases"]) for concept, count in counts.items()}
+        assert head["share"] == pytest.approx(shares, abs=1e-4)
+    assert "concepts of the phrases" in run(["roles", "show", f"{tmp_path}/roles.json"])[0]
+    assert "Settings tried" not in (tmp_path / "roles.html").read_text()
 
 
 @pytest.mark.parametrize(

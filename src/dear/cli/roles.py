@@ -116,7 +116,14 @@ def render(result: dict[str, Any], console: PrintableConsole) -> None:
         console.print(grid("Examples of the paper's main text (Table 1)", columns, rows))
     if clusters := roles["evidence"].get("clusters"):
         rows = [[c["concept"], c["size"], " · ".join(c["exemplars"][:3])] for c in clusters]
-        title = f"{len(clusters)} clusters (DBCV {roles['evidence']['dbcv']:.2f})"
+        title = f"{len(clusters)} concepts of the phrases"
+        if (dbcv := roles["evidence"].get("dbcv")) is not None:
+            pool = (
+                ""
+                if roles["settings"].get("clustered") == "heads"
+                else " and the pool's, those of both twice"
+            )
+            title = f"{len(clusters)} clusters (DBCV {dbcv:.2f}) of the heads' phrases{pool}"
         console.print(grid(title, ("concept", "phrases", "exemplars"), rows))
     if result["layers"] is not None:
         _render_curve(result["layers"], console)

@@ -70,8 +70,8 @@ def command_discover(
             this option, the tiny CLIP is analyzed on scenes of the Attribute World.
         images: How many images to use, evenly spread over the data set.
         phrases: Phrases to choose from: general, world, a text file with one phrase per line, or a CSV file
-            with the columns phrase and concept, whose concepts then name the clusters. By default world for
-            the tiny CLIP, else general.
+            with the columns phrase and concept, whose concepts are then taken as they are, without
+            clusters. By default world for the tiny CLIP, else general.
         layers: Layers to analyze, counted from 1, such as 9-12. By default the last third of the tower.
         rank: Principal dimensions of a head's contributions that are used (the published r). If a head has
             fewer, all of them are used.

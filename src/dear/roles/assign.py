@@ -18,9 +18,9 @@ from torch.nn.functional import normalize
 
 from dear.backbone.clip import Identity
 from dear.errors import DataError, SettingsError
-from dear.roles.clusters import Clusters, find_clusters, validity
-from dear.roles.phrases import Pool, embed_phrases, general_pool
-from dear.roles.settings import RoleSettings
+from dear.roles.clusters import Clusters, find_clusters, given_clusters, validity
+from dear.roles.phrases import GENERAL, WORLD, Pool, embed_phrases, general_pool
+from dear.roles.settings import DEFAULT_K, RoleSettings
 from dear.roles.table import Head, HeadRole, Role, RoleTable
 from dear.text import plural
 
@@ -150,8 +150,9 @@ def core_attributes(
                 frequency[concept] += share / len(heads)
     if k > len(frequency):
         raise SettingsError(
-            f"{k} core attributes were requested, but the heads have only {len(frequency)} concepts: "
-            f"{', '.join(sorted(frequency))}. Give --settings.k {len(frequency)}, or more phrases."
+            f"{plural(k, 'core attribute')} must be among the heads' concepts, but these are only "
+            f"{len(frequency)}: {', '.join(sorted(frequency)) or 'none'}. Give more phrases"
+            f"{', or omit --settings.k' if frequency else ''}."
         )
     attributes: list[str] = []
 
@@ -176,26 +177,36 @@ def build_table(
 ) -> RoleTable:
     """The role table of heads whose phrases are known, in TEXTSPAN's order.
 
-    ``named`` is a pool whose concepts name the clusters; the general pool by default. ``facts`` are added to
-    the table's settings. Deterministic. Raises DataError
-    for heads without phrases and for fewer than two clusters, SettingsError for unsuitable settings.
+    ``named`` is a pool whose concepts name the clusters; the general pool by default. If it is a user's and
+    has all phrases, their concepts are taken as they are. ``facts`` are added to the table's settings.
+    Deterministic. Raises DataError for heads without phrases and for fewer than two clusters, SettingsError
+    for unsuitable settings.
     """
     s, pool = settings or RoleSettings(), named or general_pool()
     require_concepts(pool, s)
     require_phrases(heads)
     texts = list(dict.fromkeys(text for phrases in heads.values() for text in phrases))
-    clusters = find_clusters(texts, embed_phrases(texts), embed_phrases(pool.phrases), pool.concepts, s)
-    concept = _nearest(texts, clusters)
+    concept = dict(zip(pool.phrases, pool.concepts, strict=True))
+    if pool.name not in (GENERAL, WORLD) and {*texts} <= {*concept}:
+        phrases_of_pool = [*dict.fromkeys([*texts, *concept])]
+        given = [concept[text] for text in phrases_of_pool]
+        clusters = given_clusters(texts, embed_phrases(phrases_of_pool), given, s)
+    else:
+        clusters = find_clusters(texts, embed_phrases(texts), embed_phrases(pool.phrases), pool.concepts, s)
+        concept = _nearest(texts, clusters)
     by_head = head_concepts({h: [concept[text] for text in phrases] for h, phrases in heads.items()})
     centers = _concept_centers(clusters)
     low, high = thresholds([concepts.entropy for concepts in by_head.values()], s.quantile)
     owners = {c.concept for c in by_head.values() if s.rule == "concept" or c.entropy <= low}
     if s.entropy_over == "attributes":
         owners = set()  # the entropies that tell specialized heads follow from the attributes
-    by_k = _dbcv_by_k(clusters, by_head, centers, s, owners)
-    attributes = s.attributes or core_attributes(by_head, centers, s.k or _best_k(by_k), s.general, owners)
+    occurring = {name for head in by_head.values() for name in head.share} - {*s.general}
+    k = min(DEFAULT_K, max(len(occurring), 1)) if s.k is None else s.k
+    by_k = _dbcv_by_k(clusters, by_head, centers, s, owners) if clusters.tried or k == 0 else {}
+    attributes = s.attributes or core_attributes(by_head, centers, k or _best_k(by_k), s.general, owners)
     if s.entropy_over == "attributes":
         nearest = _nearest(texts, clusters, attributes)
+        nearest |= {text: concept[text] for text in texts if concept[text] in attributes}
         own = head_concepts({h: [nearest[text] for text in phrases] for h, phrases in heads.items()})
         by_head = {head: replace(of, entropy=own[head].entropy) for head, of in by_head.items()}
         low, high = thresholds([concepts.entropy for concepts in by_head.values()], s.quantile)
@@ -205,14 +216,13 @@ def build_table(
             {"concept": name, "size": size, "exemplars": list(exemplars)}
             for name, size, exemplars in zip(clusters.names, clusters.sizes, clusters.exemplars, strict=True)
         ],
-        "dbcv": round(clusters.dbcv, 4),
-        "tried": list(clusters.tried),
+        **({} if clusters.dbcv is None else {"dbcv": round(clusters.dbcv, 4), "tried": list(clusters.tried)}),
         "dbcv_by_k": by_k,
         "thresholds": [round(low, 4), round(high, 4)] if limits else [],
         "phrases": len(texts),
         "left_out_by_hdbscan": int((clusters.labels[: len(texts)] < 0).sum()),
     }
-    options = {name: value for name, value in asdict(s).items() if value is not None}
+    options = {name: value for name, value in asdict(replace(s, k=k)).items() if value is not None}
     return RoleTable(
         source=source,
         weights=weights,

@@ -3,13 +3,14 @@
 The paper clusters the sentence embeddings of the heads' phrases. By default [ours] the phrases are clustered
 together with those of a pool with known concepts, in the space that separates these concepts best (linear
 discriminants); `RoleSettings.space` and ``clustered`` give the paper's way. The pool's concepts name the
-clusters [ours]. A phrase belongs to the cluster with the nearest center by cosine in the same space.
+clusters [ours]. A phrase belongs to the cluster with the nearest center by cosine in the same space. Phrases
+of a file with concepts are not clustered: each concept is a cluster (`given_clusters`).
 """
 
 import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any
 
@@ -36,11 +37,13 @@ class Clusters:
         names: The concept of each cluster; two clusters may share one.
         centers: Mean of each cluster's members in the clustered space, of unit length.
         centroids: Mean sentence embedding of each cluster's members, of unit length.
-        sizes: Members of each cluster among all phrases that were clustered.
+        sizes: Members of each cluster among all phrases that were clustered, where a phrase of a head that is
+            also the pool's counts twice; of a given concept, its phrases.
         exemplars: For each cluster, the phrases of the heads nearest to its center.
-        dbcv: Density-based clustering validation of the chosen setting (Moulavi et al., 2014), -1 to 1.
+        dbcv: Density-based clustering validation of the chosen setting (Moulavi et al., 2014), -1 to 1; None
+            for given concepts.
         tried: Each setting tried: min_size, selection, clusters, left out (share), dbcv.
-        reduced: The heads' phrases, then the pool's, in the clustered space.
+        reduced: The heads' phrases, then the pool's (of given concepts, its others), in the clustered space.
         labels: The cluster of each row of ``reduced``; -1 if HDBSCAN leaves it unassigned, or it was not
             clustered.
     """
@@ -50,7 +53,7 @@ class Clusters:
     centroids: Float[Tensor, "cluster width"]
     sizes: tuple[int, ...]
     exemplars: tuple[tuple[str, ...], ...]
-    dbcv: float
+    dbcv: float | None
     tried: tuple[dict[str, Any], ...]
     reduced: Float[np.ndarray, "row dim"]
     labels: Int[np.ndarray, "row"]
@@ -101,25 +104,65 @@ def find_clusters(
     clusters, or the embeddings are not finite or all the same, SettingsError if hdbscan is not installed.
     """
     embeddings = torch.cat([phrases, pool])
-    if not embeddings.isfinite().all() or (embeddings - embeddings[0]).abs().max() <= EQUAL:
-        raise DataError(
-            "the embeddings of the phrases do not tell them apart: they are all the same, or not finite."
-        )
-    distinct = sorted(set(concepts))
-    numbers = torch.tensor([distinct.index(concept) for concept in concepts])
-    rows = embeddings.double().numpy()
-    if settings.space == "discriminants":
-        center, directions = discriminants(pool, numbers, len(distinct), settings.shrinkage)
-        rows = normalize((embeddings.double() - center) @ directions, dim=1).numpy()
-    points = torch.from_numpy(rows)
+    distinct, numbers = _numbered(concepts)
+    points = _in_space(embeddings, pool, numbers, settings)
+    rows = points.numpy()
     prototypes = normalize(_means(points[len(texts) :], numbers, len(distinct)), dim=1)
     best, dbcv, tried = _best_clustering(
         rows if settings.clustered == "with-pool" else rows[: len(texts)], settings
     )
     labels = torch.from_numpy(np.pad(best, (0, len(rows) - len(best)), constant_values=-1))
-    centers = normalize(_means(points, labels, int(labels.max()) + 1), dim=1)
-    names = tuple(distinct[int(i)] for i in (centers @ prototypes.T).argmax(dim=1))
-    count, of_heads = len(centers), labels[: len(texts)]
+    clusters = _describe(texts, embeddings, points, labels)
+    nearest = (clusters.centers @ prototypes.T).argmax(dim=1)
+    return replace(clusters, names=tuple(distinct[int(i)] for i in nearest), dbcv=dbcv, tried=tuple(tried))
+
+
+def given_clusters(
+    texts: Sequence[str],
+    phrases: Float[Tensor, "phrase width"],
+    concepts: Sequence[str],
+    settings: RoleSettings,
+) -> Clusters:
+    """The concepts that phrases were given, as clusters; the first phrases are ``texts``, those of the heads.
+    Raises DataError for embeddings as `find_clusters` does.
+    """
+    names, labels = _numbered(concepts)
+    points = _in_space(phrases, phrases, labels, settings)
+    return replace(_describe(texts, phrases, points, labels), names=tuple(names))
+
+
+def _numbered(concepts: Sequence[str]) -> tuple[list[str], Int[Tensor, "phrase"]]:
+    """The distinct concepts, sorted, and the number of each phrase's."""
+    distinct = sorted(set(concepts))
+    return distinct, torch.tensor([distinct.index(concept) for concept in concepts])
+
+
+def _in_space(
+    embeddings: Float[Tensor, "phrase width"],
+    pool: Float[Tensor, "pool width"],
+    numbers: Int[Tensor, "pool"],
+    settings: RoleSettings,
+) -> Float[Tensor, "phrase dim"]:
+    """Phrases in the space of the settings, where those of ``pool`` have concepts of these numbers."""
+    if not embeddings.isfinite().all() or (embeddings - embeddings[0]).abs().max() <= EQUAL:
+        raise DataError(
+            "the embeddings of the phrases do not tell them apart: they are all the same, or not finite."
+        )
+    if settings.space == "embeddings":
+        return embeddings.double()
+    center, directions = discriminants(pool, numbers, int(numbers.max()) + 1, settings.shrinkage)
+    return normalize((embeddings.double() - center) @ directions, dim=1)
+
+
+def _describe(
+    texts: Sequence[str],
+    embeddings: Float[Tensor, "phrase width"],
+    points: Float[Tensor, "phrase dim"],
+    labels: Int[Tensor, "phrase"],
+) -> Clusters:
+    """The clusters of these labels, without names; the first phrases are ``texts``, those of the heads."""
+    count, of_heads = int(labels.max()) + 1, labels[: len(texts)]
+    centers = normalize(_means(points, labels, count), dim=1)
     similarity = points[: len(texts)] @ centers.T
     exemplars = []
     for cluster in range(count):
@@ -127,14 +170,14 @@ def find_clusters(
         order = similarity[members, cluster].argsort(descending=True, stable=True)[:EXEMPLARS]
         exemplars.append(tuple(texts[int(i)] for i in members[order]))
     return Clusters(
-        names=names,
+        names=(),
         centers=centers,
         centroids=normalize(_means(embeddings.double(), labels, count), dim=1),
         sizes=tuple(int((labels == cluster).sum()) for cluster in range(count)),
         exemplars=tuple(exemplars),
-        dbcv=dbcv,
-        tried=tuple(tried),
-        reduced=rows,
+        dbcv=None,
+        tried=(),
+        reduced=points.numpy(),
         labels=labels.numpy(),
     )
 

@@ -61,9 +61,9 @@ def discover(
 
     TEXTSPAN chooses ``phrases_a_head`` of the settings from ``pool``, in greedy order, at most one per
     dimension of a head; by default a third of these [ours], 21 of 64: the last phrases of a full span only
-    fill the remaining directions and say little about the head. Phrases with concepts name the clusters:
-    those of ``pool``, or of the general pool if it has none. ``inspect`` is called with the decomposition and
-    the span. Deterministic. Raises the errors of its steps.
+    fill the remaining directions and say little about the head. A user's phrases keep the concepts that they
+    have; else clusters are named by those of ``pool``, or of the general pool if it has none. ``inspect`` is
+    called with the decomposition and the span. Deterministic. Raises the errors of its steps.
     """
     analyzed, settings = analyzed_layers(clip, layers), settings or RoleSettings()
     convention = settings.convention

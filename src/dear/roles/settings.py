@@ -16,6 +16,9 @@ CoreMask = Literal["exclusive", "eq9"]
 KINDS = ("discovered", "ground-truth", "published", "textspan")
 """Kinds of packaged tables, in order of preference."""
 
+DEFAULT_K = 5
+"""Core attributes if the heads have as many concepts, as in the paper."""
+
 
 @dataclass(frozen=True)
 class RoleSettings:
@@ -31,8 +34,8 @@ class RoleSettings:
             other-specialized.
         quantile: The paper's q. The heads with the lowest concept entropy, a share of q, are specialized;
             those with the highest, a share of q, are generalization heads.
-        k: Number of core attributes, which are chosen automatically. 0 takes the K from 3 to 7 with the
-            highest DBCV.
+        k: Number of core attributes, which are chosen automatically. By default 5, or as many as the heads
+            have concepts. 0 takes the K from 3 to 7 with the highest DBCV.
         attributes: Core attributes by name, such as color,shape,texture,object,location.
         general: Concepts that make a specialized head a generalization head (in the paper style and
             composition).
@@ -40,6 +43,7 @@ class RoleSettings:
             the sentence embeddings as they are, as in the paper.
         clustered: Which phrases are clustered: those of the heads with those of the pool [ours], or those of
             the heads alone, as in the paper. A cluster is named after the nearest concept of the pool.
+            Phrases of a CSV file are not clustered: they have the concepts that it gives them.
         entropy_over: Which concepts the entropy is over: concepts is all of them, and a phrase belongs to the
             nearest cluster; attributes is the core attributes, and a phrase belongs to the nearest cluster of
             one of them. Equation 3 says attributes, but the roles "text" and "style" of the paper's table
@@ -54,7 +58,7 @@ class RoleSettings:
     convention: Literal["public", "exact"] = "public"
     rule: Literal["quantile", "concept"] = "quantile"
     quantile: float = 0.2
-    k: int = 5
+    k: int | None = None
     attributes: tuple[str, ...] = ()
     general: tuple[str, ...] = ("style",)
     space: Literal["discriminants", "embeddings"] = "discriminants"

@@ -2,6 +2,7 @@
 sentence model is needed; concept entropy and roles worked out by hand.
 """
 
+from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
 from math import log
@@ -63,6 +64,27 @@ def test_attributes_by_name() -> None:
     assert {h.attribute for h in table.heads if h.role == "core"} == {"animal"}
     with pytest.raises(SettingsError, match=r"there is no concept 'hue'. Known concepts: action, animal"):
         build_table(HEADS, WEIGHTS, source="by hand", settings=replace(FEW, attributes=("hue",)))
+
+
+def test_given_concepts_are_taken_as_they_are() -> None:
+    """However near a phrase is to those of another concept, and without HDBSCAN's smallest clusters. Every
+    second phrase of the heads is even, and one more in the file is odd.
+    """
+    phrases = list(dict.fromkeys(text for texts in HEADS.values() for text in texts))
+    given = {text: ("even", "odd")[number % 2] for number, text in enumerate(phrases)} | {
+        "the color blue": "odd"
+    }
+    pool = Pool("mine.csv", tuple(given), tuple(given.values()))
+    for settings in (RoleSettings(), RoleSettings(entropy_over="attributes")):
+        table = build_table(HEADS, WEIGHTS, source="by hand", named=pool, settings=settings)
+        for head in table.heads:
+            even = sum(given[text] == "even" for text in head.phrases) / len(head.phrases)
+            assert head.share.get("even", 0) == pytest.approx(even)
+        assert {*table.attributes} == {"even", "odd"}  # not five, which nobody requested
+        sizes = {row["concept"]: row["size"] for row in table.evidence["clusters"]}
+        assert sizes == Counter(given.values())
+    with pytest.raises(SettingsError, match="3 core attributes must be"):
+        build_table(HEADS, WEIGHTS, source="by hand", named=pool, settings=RoleSettings(k=3))
 
 
 def test_entropy_over_the_attributes() -> None:
@@ -155,7 +177,9 @@ def test_core_attributes_are_frequent_and_distinct() -> None:
     assert core_attributes(found, centroids, 3, ["style"]) == ("color", "place", "hue")
     # A rare concept far from the chosen ones beats a frequent one that is near: style 0.05 against hue 0.03.
     assert core_attributes(found, centroids, 3) == ("color", "place", "style")
-    with pytest.raises(SettingsError, match="5 core attributes were requested, but the heads have only 3"):
+    with pytest.raises(
+        SettingsError, match="5 core attributes must be among the heads' concepts, but these are only 3"
+    ):
         core_attributes(found, centroids, 5, ["style"])
 
 
