@@ -74,6 +74,10 @@ class DataError(DearError):
     """A data set, split or image that is missing, malformed, or too small for the request."""
 
 
+class CodeError(DearError):
+    """A bug in the code of a method, or in this package: it fails the runs of the method, and no others."""
+
+
 class BundleError(DearError):
     """An adapter bundle that is missing, damaged, of an unsupported schema, or fitted on other weights."""
 

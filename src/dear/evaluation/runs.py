@@ -16,7 +16,7 @@ from dear.backbone.clip import fill
 from dear.backbone.device import set_threads
 from dear.data.dataset import Dataset
 from dear.data.fewshot import draw_few
-from dear.errors import DataError, DearError, SettingsError, first_line, of_memory
+from dear.errors import CodeError, DataError, DearError, SettingsError, first_line, of_memory
 from dear.evaluation.experiment import Experiment
 from dear.evaluation.predictions import predictions_file
 from dear.evaluation.records import PREDICTIONS, WEIGHTS, find_record
@@ -35,7 +35,7 @@ from dear.methods.registry import METHODS, PATH, register
 from dear.progress import OnStep, silent
 from dear.writing import UNFINISHED, output_file, write_json
 
-BrokenMethods = dict[tuple[MethodSetup, MethodSettings], "CodeError"]
+BrokenMethods = dict[tuple[MethodSetup, MethodSettings], CodeError]
 """The bugs in the code of methods, by setup and settings of their runs."""
 
 
@@ -124,23 +124,10 @@ class RunResult(NamedTuple):
     files: Mapping[str, bytes] | None = None
 
 
-class CodeError(DearError):
-    """An exception that is no `DearError`: a bug in the code of a method, or in this package. The message
-    names the innermost line of the method's ``module``, if it is in the traceback.
-    """
-
-    def __init__(self, error: Exception, module: str) -> None:
-        frames = [*traceback.walk_tb(error.__traceback__)]
-        own = [(frame, line) for frame, line in frames if frame.f_globals.get("__name__") == module]
-        frame, line = (own or frames)[-1]
-        super().__init__(
-            f"a bug raised {type(error).__name__} in {frame.f_code.co_filename}, line {line} "
-            f"({first_line(error)}): correct the code there; the traceback is on stderr."
-        )
-
-
 def run_error(error: Exception, setup: MethodSetup) -> DearError:
-    """What a run of a method fails with, for an exception; the traceback of a bug goes to stderr."""
+    """What a run of a method fails with, for an exception. That of a bug names the innermost line of the
+    method's own module, if it is in the traceback, which goes to stderr.
+    """
     if isinstance(error, DearError):
         return error
     if of_memory(error):
@@ -149,7 +136,13 @@ def run_error(error: Exception, setup: MethodSetup) -> DearError:
             "classes."
         )
     traceback.print_exception(error)
-    return CodeError(error, METHODS[setup.method].home)
+    frames, home = [*traceback.walk_tb(error.__traceback__)], METHODS[setup.method].home
+    own = [(frame, line) for frame, line in frames if frame.f_globals.get("__name__") == home]
+    frame, line = (own or frames)[-1]
+    return CodeError(
+        f"a bug raised {type(error).__name__} in {frame.f_code.co_filename}, line {line} "
+        f"({first_line(error)}): correct the code there; the traceback is on stderr."
+    )
 
 
 def make_run(session: Session, run: Experiment, on_step: OnStep = silent) -> RunResult | DearError:

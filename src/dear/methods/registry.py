@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, get_type_hints
 
 import dear.methods
 from dear.backbone.names import REAL, Access, gives
-from dear.errors import SettingsError, UnknownNameError
+from dear.errors import CodeError, SettingsError, UnknownNameError
 from dear.methods.declaration import Declaration, MethodSettings
 
 if TYPE_CHECKING:
@@ -185,13 +185,14 @@ def build_method(
 ) -> "Method":
     """Build a new method on a CLIP, in evaluation mode; ``generator`` draws its initial parameters. Raises
     UnknownNameError for an unknown name, SettingsError for settings of another method and for a tower that
-    does not give what the method needs.
+    does not give what the method needs, CodeError for a parameter with the name of a `Method`'s attribute.
     """
     name = known_method(name)
     kind = method_class(name)
     check_settings(name, settings)
     check_towers(name, clip)
     method = kind.build(clip, generator, roles, settings).eval()
+    _check_names(method)
     _check_spans(method, name, clip)
     return method
 
@@ -212,6 +213,19 @@ def check_towers(name: str, clip: "Clip") -> None:
     ):
         if not gives(access, needed):
             raise _unsuitable(name, clip, f"needs the {needed} of the {tower} tower")
+
+
+def _check_names(method: "Method") -> None:
+    """Raise CodeError for a parameter, buffer or module that takes the name of an attribute of `Method`."""
+    from dear.methods.base import Method
+
+    for name in (*method._parameters, *method._buffers, *method._modules):
+        if name in Method.__annotations__ or hasattr(Method, name):
+            path = f"{type(method).__module__}:{type(method).__qualname__}"
+            raise CodeError(
+                f"the class {path} sets self.{name}, but {name} is an attribute of every method "
+                "(dear.Method): give yours another name."
+            )
 
 
 def _check_spans(method: "Method", name: str, clip: "Clip") -> None:

@@ -18,7 +18,7 @@ from dear.backbone.clip import Clip
 from dear.cli.parsing import OPTIONS, with_method_settings
 from dear.cli.run import few_shot
 from dear.data.sources.benchmarks import benchmarks
-from dear.errors import SettingsError
+from dear.errors import CodeError, SettingsError
 from dear.evaluation.experiment import Experiment
 from dear.evaluation.protocols import PROTOCOLS
 from dear.evaluation.protocols.base import Protocol
@@ -112,6 +112,9 @@ OUTSIDE = """
 from dataclasses import dataclass
 from types import MappingProxyType
 
+import torch
+from torch import nn
+
 from dear.evaluation.session import Session
 from dear.methods import registry
 from dear.methods.coop import CoOpSettings
@@ -146,6 +149,12 @@ class Roles(Dear):
 
 class Taught(PromptKD):
     pass
+
+
+class Hiding(Method):
+    def __init__(self, clip, generator, settings=None):
+        super().__init__(clip, settings)
+        self.prompts = nn.ParameterList([torch.zeros(2)])
 
 
 class Nameless(Method):
@@ -201,6 +210,13 @@ def test_a_class_outside_the_package_has_no_other_authors(outside: Callable[[str
 def test_a_class_without_a_name_has_its_path(outside: Callable[[str], str], small_clip: Clip) -> None:
     path = outside("Nameless")
     assert build_method(path, small_clip, torch.Generator()).name == path
+
+
+def test_a_parameter_that_hides_an_attribute_of_all_methods_is_named(
+    outside: Callable[[str], str], small_clip: Clip
+) -> None:
+    with pytest.raises(CodeError, match="outside_methods:Hiding sets self"):
+        build_method(outside("Hiding"), small_clip, torch.Generator())
 
 
 def test_rows_go_with_what_the_user_sets() -> None:
