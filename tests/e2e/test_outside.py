@@ -77,13 +77,20 @@ def evil(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [
         "run recipe recipe.yaml --dry-run",
         "run recipe setting.yaml --dry-run",
-        "run recipe recipe.yaml --methods zero-shot --dry-run",
+        "run recipe recipe.yaml --methods all --dry-run",
     ],
 )
 def test_a_class_that_only_a_file_names_is_not_imported(evil: Path, words: str, run: Run) -> None:
     told = run(words.split(), 2)[1]
     assert not (evil / "imported").exists()
     assert all(way in told for way in (f"--methods {EVIL}", "dear.register"))
+
+
+def test_a_class_that_is_not_chosen_need_not_be_imported(evil: Path, run: Run) -> None:
+    planned = run(["run", "recipe", "recipe.yaml", "--methods", "zero-shot", "--dry-run"])[0]
+    assert "zero-shot" in planned
+    assert EVIL not in planned
+    assert not (evil / "imported").exists()
 
 
 @pytest.mark.parametrize(

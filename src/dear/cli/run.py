@@ -186,7 +186,7 @@ def command_recipe(
         "seeds": seeds, "shots": shots, "model": model, "pretrained": pretrained, "roles": roles,
         "keep_weights": keep_weights,
     }  # fmt: skip
-    experiments = load_recipes(path, out)
+    experiments = load_recipes(path, out, methods)
     names = dict.fromkeys(setup.method for experiment in experiments for setup in experiment.methods)
     experiments = change(
         experiments,

@@ -18,7 +18,7 @@ from dear.evaluation.protocols import PROTOCOLS
 from dear.evaluation.protocols.base import Protocol
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.resolve import MethodSetup
-from dear.methods.registry import METHODS
+from dear.methods.registry import METHODS, PATH, known_method
 from dear.reading.files import ReadingError, expanded
 from dear.reading.plain import read_yaml
 from dear.reading.typed import shown, typed
@@ -50,16 +50,19 @@ class Recipe(RunOptions):
     without: tuple[str, ...] = ()
 
 
-def load_recipes(path: Path, out: Path | None = None) -> list[Experiment]:
+def load_recipes(
+    path: Path, out: Path | None = None, methods: Sequence[str] | None = None
+) -> list[Experiment]:
     """The experiments of a recipe, of one part of it (``FILE.yaml:NAME``), or of all recipes in a folder,
     sorted by name. With ``out`` the records of each go to a subfolder of that, with the name of its own
-    folder. Raises RecipeError naming the file and the key.
+    folder. With ``methods``, those that `change` is going to choose, classes outside the package that are not
+    known and not among them are left out. Raises RecipeError naming the file and the key.
     """
     if path.is_dir():
         recipes = sorted([*path.glob("*.yaml"), *path.glob("*.yml")])
         if not recipes:
             raise RecipeError(f"{path} contains no recipe (*.yaml).")
-        return [experiment for recipe in recipes for experiment in load_recipes(recipe, out)]
+        return [experiment for recipe in recipes for experiment in load_recipes(recipe, out, methods)]
     file, _, part = str(path).rpartition(":")
     if file.endswith((".yaml", ".yml")):
         path = Path(file)
@@ -70,7 +73,7 @@ def load_recipes(path: Path, out: Path | None = None) -> list[Experiment]:
         if part and part not in parts:
             raise UnknownNameError("part", part, filter(None, parts))
         return [
-            _experiment(content, path, out, ":".join(filter(None, [path.stem, name])))
+            _experiment(content, path, out, ":".join(filter(None, [path.stem, name])), methods)
             for name, content in parts.items()
             if part in ("", name)
         ]
@@ -93,7 +96,9 @@ def _parts(content: dict[str, Any], path: Path) -> dict[str, dict[str, Any]]:
     return parts
 
 
-def _experiment(content: dict[str, Any], path: Path, out: Path | None, title: str) -> Experiment:
+def _experiment(
+    content: dict[str, Any], path: Path, out: Path | None, title: str, chosen: Sequence[str] | None
+) -> Experiment:
     """The experiment that a recipe's content describes. Raises ReadingError naming the key, DearError."""
     kinds: Mapping[str, type[Protocol]] = {**PROTOCOLS, ABLATION: BaseToNovel}
     name = typed(content.get("protocol"), str, path, "protocol")
@@ -121,6 +126,8 @@ def _experiment(content: dict[str, Any], path: Path, out: Path | None, title: st
         methods = protocol.usual()
         if recipe.methods is not None:
             methods = expand_all(recipe.methods, protocol.methods())
+        if chosen is not None and ALL not in chosen and not all(map(PATH.fullmatch, chosen)):
+            methods = [item for item in methods if not _is_unknown_class(item)] or methods
         setups = tuple(_setup(item, path) for item in methods)
     run_options = {option.name: getattr(recipe, option.name) for option in fields(RunOptions)} | {
         "out": expanded(recipe.out) if out is None else out / recipe.out.name,
@@ -129,6 +136,18 @@ def _experiment(content: dict[str, Any], path: Path, out: Path | None, title: st
     }
     about = recipe.about | {"recipe": title}
     return Experiment(protocol=protocol, methods=setups, about=about, **run_options)
+
+
+def _is_unknown_class(item: Any) -> bool:
+    """True for an item of ``methods`` that is a class outside the package and not registered."""
+    name = item.get("method") if isinstance(item, dict) else item
+    if not (isinstance(name, str) and PATH.fullmatch(name)):
+        return False
+    try:
+        known_method(name)
+    except SettingsError:
+        return True
+    return False
 
 
 def _setup(item: Any, path: Path) -> MethodSetup:
