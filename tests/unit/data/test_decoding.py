@@ -89,16 +89,13 @@ class Counted:
 def test_pictures_come_in_order_and_are_loaded_elsewhere() -> None:
     images = Counted()
     batches = [torch.tensor([2, 3]), torch.tensor([5]), torch.tensor([7, 1, 0]), torch.tensor([4])]
-    loaded = [
-        (255 * p[:, 0, 0, 0]).round().tolist()
-        for p in prefetch_views(images, batches, Preprocess(5), depth=2)
-    ]
+    loaded = [(255 * p[:, 0, 0, 0]).round().tolist() for p in prefetch_views(images, batches, Preprocess(5))]
     assert loaded == [batch.tolist() for batch in batches]
     assert threading.get_ident() not in images.threads
 
 
 def test_an_error_comes_with_its_batch() -> None:
-    ahead = prefetch_views(Counted(), torch.tensor([[1], [11], [3]]), Preprocess(5), depth=2)
+    ahead = prefetch_views(Counted(), torch.tensor([[1], [11], [3]]), Preprocess(5))
     assert 255 * next(ahead)[0, 0, 0, 0] == 1
     with pytest.raises(DataError, match="number 11"):
         next(ahead)

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from dear.adapters.attention import attention_maps
-from dear.adapters.export import ExportedTower
+from dear.adapters.export import ExportedModel
+from dear.adapters.predictor import Vocabulary
 from dear.backbone.clip import Clip, tensors_hash
 from dear.evaluation.protocols.few_shot import FewShot
 from dear.evaluation.resolve import MethodSetup
@@ -88,8 +89,12 @@ def test_a_trained_method_is_seen_in_its_export_and_in_attention(small_clip: Cli
     train(method, few(), FAST, seed=1)
     assert tensors_hash(small_clip.state_dict()) == before
     want = method.image_features(method.image_trunk(pixels())).transpose(0, 1)
-    torch.testing.assert_close(ExportedTower(method)(pixels())[0], want, rtol=1e-5, atol=1e-5)
-    assert not torch.allclose(want, ExportedTower(frozen)(pixels())[0], atol=1e-3)
+    frozen.set_classes(method.classnames, ["{}"])
+    exported, of_frozen = (
+        ExportedModel(Vocabulary.of(one, "32-true"), 1.0, None)(pixels())[-1] for one in (method, frozen)
+    )
+    torch.testing.assert_close(exported, want, rtol=1e-5, atol=1e-5)
+    assert not torch.allclose(want, of_frozen, atol=1e-3)
     maps = [attention_maps(one, pixels()[0], 1, 0)["class"] for one in (method, frozen)]
     assert not torch.allclose(*maps, atol=1e-5)
 
