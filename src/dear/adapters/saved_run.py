@@ -25,7 +25,8 @@ class SavedRun:
 
     Attributes:
         bundle: What was trained, with the classes of training: `Bundle.save_pretrained` writes it, and
-            ``Predictor(run.bundle, clip=run.clip)`` predicts with it.
+            ``Predictor(run.bundle, clip=run.clip)`` predicts with it. It keeps the tensors of the run when
+            ``method`` is trained further.
         clip: The frozen backbone.
         method: The trained method on it, in evaluation mode; its parameters can be trained further.
     """

@@ -1,6 +1,7 @@
 """Runs whose trained parameters are saved: what is loaded gives the recorded scores."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,11 @@ def test_a_loaded_run_trains_on_and_becomes_a_bundle(small_clip: Clip, tmp_path:
     before.backward()
     optimizer.step()
     assert loaded.method.loss(trunk, labels)["loss"] < before
+    assert torch.equal(Predictor(loaded.bundle, clip=small_clip).logits(views), predicted)
+    tensors = {name: values.detach().clone() for name, values in loaded.method.stored_tensors().items()}
+    trained_on = Predictor(replace(loaded.bundle, tensors=tensors), clip=small_clip).logits(views)
+    torch.testing.assert_close(trained_on, loaded.method(views).detach(), rtol=1e-5, atol=1e-4)
+    assert not torch.allclose(trained_on, predicted, rtol=1e-5, atol=1e-4)
 
 
 def test_facts_of_the_training_are_those_of_the_record(small_clip: Clip, tmp_path: Path) -> None:
