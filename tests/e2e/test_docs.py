@@ -122,8 +122,9 @@ def work(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def smaller(one: Shown) -> list[str]:
     """The command's words with the tiny CLIP in place of another, and little training."""
     words, kept = iter(one.words[1:]), []
+    replaced = {*MODEL, *ADDED.get(one.words[1], ())}
     for word in words:
-        if word in MODEL:
+        if word.startswith("--") and word in replaced:
             next(words)
         else:
             kept.append(word)

@@ -104,7 +104,8 @@ def command_check(
     class, uneven classes, or images of the same content.
 
     Args:
-        name: A folder of images, a CSV or JSONL file, a zip, or the name of a benchmark.
+        name: A folder of images (also with the split list of CoOp's code), a table (.csv, .tsv or .jsonl), a
+            zip, a Hugging Face data set (hf:OWNER/NAME), or the name of a benchmark.
         more: Further data that is added to the first, as by `dear fit`.
         decode: Read and compare all images. Without it only the existence of files is checked.
         dataset: How the data set is read.

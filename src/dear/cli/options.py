@@ -22,7 +22,8 @@ Device = Literal["auto", "cpu", "cuda"]
 DataName = Annotated[
     str,
     Parameter(
-        help="A folder of images, a CSV or JSONL file, a zip, or the name of a benchmark or of a task."
+        help="A folder of images (also with the split list of CoOp's code), a table (.csv, .tsv or .jsonl), "
+        "a zip, a Hugging Face data set (hf:OWNER/NAME), or the name of a benchmark or of a task."
     ),
 ]
 BundleName = Annotated[str, Parameter(help="Folder of the bundle, or OWNER/NAME on the hub.")]

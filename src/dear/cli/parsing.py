@@ -9,11 +9,12 @@
 
 import inspect
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import is_dataclass
 from functools import partial, update_wrapper
-from itertools import pairwise, takewhile
+from itertools import groupby, pairwise, takewhile
+from operator import itemgetter
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 from cyclopts import CycloptsError, Group, Parameter, Token, convert
@@ -22,7 +23,7 @@ from dear.data.settings import DataSettings
 from dear.errors import DearError
 from dear.evaluation.experiment import DataOverrides, Machines, RunOptions, TrainOverrides
 from dear.evaluation.protocols import PROTOCOLS
-from dear.methods.declaration import MethodSettings, read_published_rows
+from dear.methods.declaration import MethodSettings, PublishedRow, read_published_rows
 from dear.methods.registry import AUTO, METHODS, PATH, known_method, option_groups, register
 from dear.reading.plain import split_list
 from dear.reading.typed import overrides_class
@@ -148,16 +149,28 @@ def expand_methods(names: Collection[str]) -> list[str]:
 def _other_defaults(kind: type[MethodSettings]) -> str:
     """What its authors set in place of the defaults, in words: the values, with the runs that have them."""
     commands = {name: protocol.trains_as for name, protocol in PROTOCOLS.items()}
-    rows = read_published_rows(kind.packaged().folder())
-    parts = dict[str, list[str]]()
-    for row in rows:
+    parts = dict[str, list[tuple[str, PublishedRow]]]()
+    for row in read_published_rows(kind.packaged().folder()):
         for name in dict.fromkeys(name for settings in row.by_data.values() for name in settings):
             values = {data: settings[name] for data, settings in row.by_data.items() if name in settings}
             (data, value), *others = values.items()
             words = f"one for each of {len(values)} benchmarks" if others else f"{value} on {data}"
-            parts.setdefault(name, []).append(f"{words} {row.scope(commands)}".rstrip())
+            parts.setdefault(name, []).append((words, row))
         for name, value in row.settings.items():
-            parts.setdefault(name, []).append(f"{'empty' if value == '' else value} {row.scope(commands)}")
-    named = " ".join(f"{name.replace('_', '-')}: {'; '.join(values)}." for name, values in parts.items())
+            words, listed = "empty" if value == "" else str(value), parts.setdefault(name, [])
+            joined = row.joined(listed[-1][1]) if listed and listed[-1][0] == words else None
+            listed[-1:] = [(words, joined)] if joined else [*listed[-1:], (words, row)]
+    named = " ".join(
+        f"{name.replace('_', '-')}: {'; '.join(_with_scopes(listed, commands))}."
+        for name, listed in parts.items()
+    )
     last = "If several values apply to a run, the last one counts."
     return f"In some runs the authors use other values than the defaults. {last} {named}" if parts else ""
+
+
+def _with_scopes(
+    listed: Sequence[tuple[str, PublishedRow]], commands: Mapping[str, Sequence[str]]
+) -> Iterator[str]:
+    """Each value once with all runs that have it, if its rows follow one another."""
+    for words, group in groupby(listed, key=itemgetter(0)):
+        yield f"{words} {', or '.join(row.scope(commands) for _, row in group)}".rstrip()

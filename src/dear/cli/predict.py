@@ -64,8 +64,8 @@ def command(
 
     Evidence is what a feature of the image adds to the logit of a class (for DeAR alpha_k s_k). Positive
     evidence speaks for the class and negative evidence against it. The evidence of all features sums to the
-    logit. In the evidence of DeAR, "rest" is the sum over the attributes that are no head's core attribute in
-    the role table.
+    logit. In the evidence of DeAR, "rest" is the sum over the attributes to which the role table assigns no
+    attention head.
 
     An image that cannot be read is reported and skipped, and the exit code is 1. For many images give --out:
     an interrupted command then continues where it stopped, if it is given again.

@@ -205,8 +205,9 @@ def command_ablate(
     """Measure zero-shot accuracy without some heads: their contributions are replaced by their means.
 
     Args:
-        data: A folder of images, a CSV or JSONL file, a zip, or the name of a benchmark or of a task. Its
-            test images are used.
+        data: A folder of images (also with the split list of CoOp's code), a table (.csv, .tsv or .jsonl), a
+            zip, a Hugging Face data set (hf:OWNER/NAME), or the name of a benchmark or of a task. Its test
+            images are used.
         by: What is replaced at a time: a layer, a head, or all heads of a role.
         layers: Layers of the heads, counted from 1, such as 9-12. By default the last third of the tower.
         heads: Replace this one set of heads together, given as LAYER.HEAD: 9.0,10.3.

@@ -236,6 +236,12 @@ class PublishedRow:
         parts.append(f"on {', '.join(self.data)}" if self.data else "")
         return " ".join(filter(None, parts))
 
+    def joined(self, other: "PublishedRow") -> "PublishedRow | None":
+        """One row for the shots of both, which adjoin; None if they do not, or the rows differ otherwise."""
+        (low, middle), (after, high) = sorted((self.shots, other.shots), key=lambda shots: shots[0])
+        same = (self.protocols, self.data, self.when) == (other.protocols, other.data, other.when)
+        return replace(self, shots=(low, high)) if same and middle == after - 1 else None
+
 
 @dataclass(frozen=True)
 class PublishedValues:

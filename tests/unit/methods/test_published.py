@@ -30,7 +30,7 @@ from dear.evaluation.resolve import MethodSetup, ResolvedSettings, resolve
 from dear.evaluation.session import Session
 from dear.methods import registry
 from dear.methods.coop import CoOpSettings
-from dear.methods.declaration import MethodSettings, read_published_rows
+from dear.methods.declaration import MethodSettings, PublishedRow, read_published_rows
 from dear.methods.registry import METHODS, build_method, register
 from dear.report.records import deviations_of
 from dear.training.settings import TrainSettings
@@ -367,3 +367,16 @@ def test_in_transfer_each_target_takes_the_templates_of_its_row(
         for data in run.datasets:
             found = {name: getattr(run.settings_for(data), name) for name in names}
             assert found == dict.fromkeys(names, "") | templates.get(data.name, {})
+
+
+def test_rows_are_joined_only_where_they_differ_in_adjoining_shots_alone() -> None:
+    few, one = (
+        PublishedRow("few", "", ("few-shot",), shots=(2, 7)),
+        PublishedRow("one", "", ("few-shot",), shots=(1, 1)),
+    )
+    assert few.joined(one) == replace(few, shots=(1, 7))
+    assert one.joined(few) == replace(one, shots=(1, 7))
+    assert few.joined(replace(one, shots=(0, 0))) is None
+    assert few.joined(replace(one, data=("dtd",))) is None
+    assert few.joined(replace(one, when={"base": "coop"})) is None
+    assert replace(few, shots=(2, None)).joined(replace(one, shots=(8, 8))) is None
