@@ -35,7 +35,7 @@ This page is written by `make docs` from the help of the commands. Do not edit i
 - Options that several commands share are explained at the first of these commands. The other commands
   link there.
 - The settings of methods, which all commands that train take, are explained at [`dear fit`](#dear-fit).
-  `dear fit --method NAME --help` shows those of one method.
+  `dear fit --method NAME --help` shows the settings of one method.
 
 """
 SETTINGS = "--[KEYWORD] MAPPING[STR, ANY]"

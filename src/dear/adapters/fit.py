@@ -97,9 +97,10 @@ def fit(
         add_classes: Names of further classes, of which there are no images.
         review: Look for wrong labels and for images that are there twice (`Bundle.review`).
         refuse: Share of images of the classes that may be refused as of none of them; 0 for no such answer.
-        continue_from: Folder of an earlier bundle: images that it was made of are not encoded again, and its
-            backbone and its names of folders or labels are the defaults. The bundle makes the predictions of
-            a fit with these and without it; on a CPU its probabilities differ by less than 1e-5.
+        continue_from: Folder of an earlier bundle: images that it was made of are not encoded again, unless
+            the method is trained in steps, and its backbone and its names of folders or labels are the
+            defaults. The bundle makes the predictions of a fit with these and without it; on a CPU its
+            probabilities differ by less than 1e-5.
         overwrite: Replace a bundle in ``out``.
         progress: Called with (step, done, of); if None, a terminal shows bars with the remaining time.
         verbose: Print `Bundle.verdict`. Notes on the data are UserWarnings, which filters of Python's own

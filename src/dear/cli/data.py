@@ -18,7 +18,7 @@ def command_list(*, root: Path | None = None) -> dict[str, Any]:
     """List the data sets that are known by name. Any folder, CSV, JSONL or zip of images works too.
 
     Args:
-        root: Folder of the benchmarks, in CoOp's layout. By default that of the environment variable
+        root: Folder of the benchmarks, in CoOp's layout. By default the folder in the environment variable
             DEAR_DATA.
     """
     from dear.data.sources.benchmarks import benchmarks
@@ -61,7 +61,7 @@ def command_get(name: str, *, root: Path | None = None) -> Any:
 
     Args:
         name: The name of a benchmark.
-        root: Folder of the benchmarks, in CoOp's layout. By default that of the environment variable
+        root: Folder of the benchmarks, in CoOp's layout. By default the folder in the environment variable
             DEAR_DATA.
     """
     from dear.data.sources.benchmarks import benchmarks, fetch, find_benchmark

@@ -38,7 +38,8 @@ def command(
             written.
         others: Folder of images of none of the classes, to measure how many of them are taken for one.
         split: Which images to score.
-        classes: Whose classes an image can get: those of the bundle, or those of the data set (by name).
+        classes: Whose classes an image can get: the classes of the bundle, or the classes of the data set (by
+            name).
         dataset: How the data set is read.
     """
     from dear.adapters.bundle_config import check_bundle

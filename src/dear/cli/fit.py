@@ -55,10 +55,10 @@ def command(
         review: Look for labels that look wrong and for images that are there twice, and write review.html and
             review.csv into the folder.
         refuse: Share of the images of the classes that may be called none of these. With 0 no image is.
-        continue_: Folder of an earlier bundle. Images that it was made of are not encoded again. Its backbone
-            and its class names are the defaults. With auto, the method of the earlier bundle stays if it is
-            within one standard error of the best. With the same method, predictions are those of a fit
-            without this option.
+        continue_: Folder of an earlier bundle. Images that it was made of are not encoded again, unless the
+            method is trained in steps. Its backbone and its class names are the defaults. With auto, the
+            method of the earlier bundle stays if it is within one standard error of the best. With the same
+            method, predictions are the predictions of a fit without this option.
         overwrite: Replace the bundle that is in the folder.
         train: Settings of training; by default as published for the method.
         select: Keep the last epoch, or the epoch that is best on validation images.

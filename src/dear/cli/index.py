@@ -40,7 +40,7 @@ def command_build(
     Args:
         sources: The bundle (a folder, or OWNER/NAME on the hub) and the folder of images, which is searched
             recursively. With --features heads, the folder of images alone.
-        features: Whose features to take: those of the bundle, or of the core heads of a CLIP.
+        features: Whose features to take: the features of the bundle, or of the core heads of a CLIP.
         roles: Role table for --features heads: a file, or discovered, ground-truth, published or textspan. By
             default the package's table of these weights.
         out: Folder of the index.

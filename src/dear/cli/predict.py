@@ -79,8 +79,8 @@ def command(
         classes_file: Text file of the classes to choose from, one name per line.
         add_classes: Classes to add to the bundle's, by name.
         batch: Images that go through the model at a time.
-        refuse: Share of the images of the bundle's classes that may be called none of these. By default that
-            of the fit. With 0 no image is.
+        refuse: Share of the images of the bundle's classes that may be called none of these. By default the
+            share of the fit. With 0 no image is.
         remember: Keep the features of images in the cache folder (up to 2 GiB). Images of the same content
             are then not encoded again with this bundle.
     """

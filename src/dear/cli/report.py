@@ -27,7 +27,7 @@ def command(
         weights: First digits of the hash of the weights to report, if the records come from several.
         against: Method that all others are compared with, by its name in the tables. The comparison has
             paired differences over data sets and seeds, and over test images, with intervals, p-values and
-            Holm's correction. The page then shows the mistakes of this method, in place of those of
+            Holm's correction. The page then shows the mistakes of this method, in place of the mistakes of
             zero-shot.
     """
     from dear.report.report_page import write_folder_report

@@ -75,8 +75,8 @@ def command_discover(
         layers: Layers to analyze, counted from 1, such as 9-12. By default the last third of the tower.
         rank: Principal dimensions of a head's contributions that are used (the published r). If a head has
             fewer, all of them are used.
-        images_a_head: How many images of each head the page shows: those with the largest contribution along
-            its first phrase, and as many with the smallest. 0 shows none; the most is 50.
+        images_a_head: How many images of each head the page shows: the images with the largest contribution
+            along its first phrase, and as many with the smallest. 0 shows none; the most is 50.
         spans: File to write the phrases of each head to, in TEXTSPAN's public text format.
     """
     from dear.backbone.names import TINY

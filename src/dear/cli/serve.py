@@ -37,8 +37,8 @@ def command(
             written there, into corrections.csv. Needs a token.
         host: Address to listen on. Any address but this machine's own needs a token.
         port: Port to listen on. 0 picks a free one.
-        token: Token that clients must send. By default that of the environment variable DEAR_TOKEN, which
-            other users of this machine cannot see.
+        token: Token that clients must send. By default the value of the environment variable DEAR_TOKEN,
+            which other users of this machine cannot see.
         page: Serve the page. Without it there is only the API.
         origin: Public address, if a proxy is in front of the server: https://clip.example, or
             https://example.org/clip if the proxy removes that path.

@@ -28,7 +28,7 @@ class DataSettings:
     """How data sets are read; the defaults are those of the benchmarks.
 
     Attributes:
-        root: Folder of the benchmarks, in CoOp's layout. By default that of the environment variable
+        root: Folder of the benchmarks, in CoOp's layout. By default the folder in the environment variable
             DEAR_DATA.
         template: Prompt with one {} for the class name, in place of the data set's own. To average several
             prompts, separate them by | or give a text file with one per line.
@@ -58,8 +58,8 @@ class DataSettings:
             By default fit and eval skip them, and other commands stop.
         short_side: Reduce training images whose short side is longer than this, in pixels, when they are
             read. More images then stay in memory, and training is faster. Test images are never reduced.
-        cache: Folder of caches and recorded splits. By default that of the environment variable DEAR_CACHE,
-            or else the user's cache folder.
+        cache: Folder of caches and recorded splits. By default the folder in the environment variable
+            DEAR_CACHE, or else the user's cache folder.
         workers: Threads that decode images; 0 means one per processor, at most 8.
     """
 

@@ -40,13 +40,14 @@ class RunOptions(BackboneOptions):
     Attributes:
         data: Data sets: folders of images, CSV or JSONL files, zips, and names of benchmarks and of tasks of
             the Attribute World ("world" stands for its twelve small tasks, "world-large" for those with many
-            classes). By default those of the protocol.
+            classes). By default the data of the protocol.
         roles: Role table of the backbone: a file (JSON), or a table of the package, which is discovered,
             ground-truth, published or textspan. By default the package's table of the weights, if it has
             one.
         seeds: Seeds, each of which makes runs of its own. From a seed the few-shot images, their order and
             views, and the initial parameters are drawn.
-        shots: Training images of each class. few-shot takes several numbers. By default that of the protocol.
+        shots: Training images of each class. few-shot takes several numbers. By default the number of the
+            protocol.
         train: Settings of training; by default as published for the method.
         select: Test the last epoch, or the epoch that is best on validation images of the training classes.
         dataset: How data sets are read.

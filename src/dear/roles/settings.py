@@ -32,8 +32,8 @@ class RoleSettings:
             or concept, by its dominant concept alone, as in the paper's table (docs/roles.md). By concept, a
             core attribute makes a head core, style makes it generalization, and any other concept makes it
             other-specialized.
-        quantile: The paper's q. The heads with the lowest concept entropy, a share of q, are specialized;
-            those with the highest, a share of q, are generalization heads.
+        quantile: The paper's q. The heads with the lowest concept entropy, a share of q, are specialized; the
+            heads with the highest concept entropy, again a share of q, are generalization heads.
         k: Number of core attributes, which are chosen automatically. By default 5, or as many as the heads
             have concepts. 0 takes the K from 3 to 7 with the highest DBCV.
         attributes: Core attributes by name, such as color,shape,texture,object,location.
@@ -41,9 +41,10 @@ class RoleSettings:
             composition).
         space: In which space phrases are clustered: linear discriminants of the pool's concepts [ours], or
             the sentence embeddings as they are, as in the paper.
-        clustered: Which phrases are clustered: those of the heads with those of the pool [ours], or those of
-            the heads alone, as in the paper. A cluster is named after the nearest concept of the pool.
-            Phrases of a CSV file are not clustered: they have the concepts that it gives them.
+        clustered: Which phrases are clustered: the phrases of the heads together with the phrases of the pool
+            [ours], or the phrases of the heads alone, as in the paper. A cluster is named after the nearest
+            concept of the pool. Phrases of a CSV file are not clustered: they have the concepts that it gives
+            them.
         entropy_over: Which concepts the entropy is over: concepts is all of them, and a phrase belongs to the
             nearest cluster; attributes is the core attributes, and a phrase belongs to the nearest cluster of
             one of them. Equation 3 says attributes, but the roles "text" and "style" of the paper's table

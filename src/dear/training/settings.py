@@ -31,7 +31,7 @@ class TrainSettings:
         schedule: Whether the learning rate, which falls by a cosine after the warm-up, changes with each
             epoch or with each step.
         lr_end: Learning rate at the end of the cosine.
-        weight_decay: Weight decay. The paper states none; the default is that of CoOp's code.
+        weight_decay: Weight decay. The paper states none; the default is the weight decay of CoOp's code.
         precision: Number format. "auto" is bf16-mixed on a GPU. On a CPU it is bf16-mixed if the CPU is fast
             in bfloat16 and the image tower at least 384 wide, else 32-true. Records say which. "16-true" has
             weights and trained parameters in float16, as the code of CoOp, CoCoOp, MaPLe, PromptSRC and VPT.

@@ -21,7 +21,8 @@ class AtPromptSettings(MethodSettings):
         depth: With base maple, the number of first layers of both towers, of 12, that have their own prompts.
         share: Scale layer numbers, which are given for 12 layers, to the depth of the tower [ours]. If not,
             use them as they are.
-        token_std: Standard deviation of the initial values of all tokens but those before attribute words.
+        token_std: Standard deviation of the initial values of all tokens, except the tokens before attribute
+            words.
         attribute_std: Standard deviation of the initial values of the tokens before attribute words.
     """
 

@@ -12,7 +12,7 @@ class ClipAdapterSettings(MethodSettings):
 
     Attributes:
         ratio: Share of the adapted feature in the mixture; the rest is the image's own feature.
-        reduction: Width of the image feature, divided by that of the bottleneck.
+        reduction: Width of the image feature, divided by the width of the bottleneck.
     """
 
     training = MappingProxyType({"optimizer": "sgd", "lr": 0.002, "epochs": 200, "batch": 32})

@@ -37,7 +37,7 @@ class DearSettings(MethodSettings):
         beta_last: Not in the paper: the anchoring of attribute tokens at the last layer. From the first layer
             after J, it changes linearly from beta to this value. null keeps beta at each layer.
         read_only: Not in the paper: image tokens attend to attribute tokens in no head, so that attribute
-            tokens only read. The class feature is then that of the frozen CLIP.
+            tokens only read. The class feature is then the class feature of the frozen CLIP.
         roles_from_other_weights: Accept a role table computed from other weights.
     """
 

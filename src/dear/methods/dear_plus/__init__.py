@@ -16,7 +16,8 @@ class DearPlusSettings(MethodSettings):
         views: Random views of each training image, beside the test view.
         shrinkage: How far each covariance within classes is shrunk towards its mean variance. By default, of
             eight values from 0.02 to 0.8, the one by which left-out images are likeliest.
-        spread: Variance of the means of all classes, known or not, divided by that of images within a class.
+        spread: Variance of the means of all classes, known or not, divided by the variance of images within a
+            class.
         penalty: Weight of the squared correction of the class feature.
         roles_from_other_weights: Accept a role table computed from other weights.
     """

@@ -14,7 +14,7 @@ class ProGradSettings(MethodSettings):
         tokens: Context tokens. The last ones start as the words of the template, the others as zeros.
         strength: How much is removed of the part of the gradient that goes against the frozen CLIP's. 1
             removes all of it.
-        temperature: What the learned scores and those of the frozen CLIP are divided by before the divergence
+        temperature: What the learned scores and the frozen CLIP's scores are divided by before the divergence
             between the two.
         template: Template of the prompts; the data set's own if empty.
         frozen_template: Template of the frozen text features; the data set's own if empty.

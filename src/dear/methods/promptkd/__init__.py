@@ -17,7 +17,7 @@ class PromptKdSettings(MethodSettings):
     however many there are.
 
     Attributes:
-        teacher: The teacher's backbone, as --model; that of the run if empty.
+        teacher: The teacher's backbone, as --model; if empty, the backbone of the run.
         teacher_pretrained: The weights of the teacher's backbone, as --pretrained.
         depth: The number of first layers of the image tower, of 12, that have their own prompts.
         tokens: Prompt tokens of each layer that has prompts.

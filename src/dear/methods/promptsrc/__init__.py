@@ -24,7 +24,8 @@ class PromptSrcSettings(MethodSettings):
         logit_weight: Weight of the divergence of scores from the frozen ones.
         average_mean: Mean, in epochs, of the Gaussian weights for averaging the prompts.
         average_std: Standard deviation of the Gaussian weights for averaging the prompts, in epochs.
-        teacher: Templates of the frozen text features: 60 of CLIP's for ImageNet, or those of the data set.
+        teacher: Templates of the frozen text features: 60 of CLIP's for ImageNet, or the templates of the
+            data set.
         share: Scale layer numbers, which are given for 12 layers, to the depth of the tower [ours]. If not,
             use them as they are.
         token_std: Standard deviation of random initial values.

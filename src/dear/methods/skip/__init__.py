@@ -11,7 +11,7 @@ class SkipSettings(MethodSettings):
     """Settings of Skip Tuning; the defaults are those of its base-to-novel runs.
 
     Attributes:
-        first: The first layer, of 12, of those that are trained in both towers.
+        first: The first layer, of 12, that is trained in both towers; all later layers are trained too.
         share: Scale layer numbers, which are given for 12 layers, to the depth of the tower [ours]. If not,
             use them as they are.
         top: Share of the classes that always stay in the loss of a batch: those whose text features are

@@ -30,8 +30,9 @@ class TacSettings(MethodSettings):
         descriptions_sha256: The SHA-256 that the file must have, if set. Records have it.
         clusters: Number of clusters of the training classes; with fewer classes than that, each class is a
             cluster. Each cluster takes a token of every prompt.
-        centers: The cluster centers with which classes that were not trained on are scored: those of the
-            "training" classes, or "own", those of the descriptions of the scored classes.
+        centers: The cluster centers with which classes that were not trained on are scored: "training" takes
+            the centers of the training classes, and "own" computes centers from the descriptions of the
+            scored classes.
         image_depth: The number of first layers of the image tower, of 12, that have their own prompts.
         text_depth: The number of first layers of the text tower, of 12, that have their own prompts.
         image_tokens: Prompt tokens of the image tower.
@@ -42,7 +43,7 @@ class TacSettings(MethodSettings):
         views: Random views of each image in a step.
         dropout: Share of the values of an image's feature that are dropped in training.
         teacher_dropout: Drop values of the frozen image feature too, as the authors' code does.
-        text_weight: Weight of the distance of text features from those of the descriptions.
+        text_weight: Weight of the distance of text features from the text features of the descriptions.
         image_weight: Weight of the distance of image features from the frozen ones.
         share: Scale layer numbers, which are given for 12 layers, to the depth of the tower [ours]. If not,
             use them as they are.

@@ -13,7 +13,7 @@ class TipAdapterSettings(MethodSettings):
 
     Attributes:
         tuned: Train the keys of the cache (Tip-Adapter-F); if not, nothing is trained.
-        alpha: Weight of the cache's scores, which are added to those of the text features.
+        alpha: Weight of the cache's scores, which are added to the scores of the text features.
         beta: How sharply a training image's weight falls with its distance.
         views: Random views of each training image, whose mean feature is its key.
         scale: Factor on the cosines with text features, a constant of the authors. none takes the backbone's.
