@@ -116,7 +116,7 @@ def test_a_zip_that_unpacks_to_many_times_its_size(tmp_path: Path, monkeypatch: 
         with zipfile.ZipFile(tmp_path / packed, "w", zipfile.ZIP_DEFLATED) as file:
             file.writestr("a/1.png", bytes(size))
     monkeypatch.setattr(zipfile.ZipFile, "open", lambda *_: pytest.fail("it was unpacked"))
-    with pytest.raises(LimitError, match=r"bomb\.zip: .* times the size of .*UNPACKED_RATIO"):
+    with pytest.raises(LimitError, match=r"bomb\.zip: .*UNPACKED_RATIO"):
         archive.unpack(tmp_path / "bomb.zip", tmp_path / "cache")
     assert not (tmp_path / "cache").exists()
     with pytest.raises(pytest.fail.Exception):
