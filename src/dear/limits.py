@@ -31,7 +31,7 @@ LIMITS: Final = MappingProxyType({
     "image_bytes": Limit(512 * 2**20, "bytes of an image file", "one file of a folder fills the memory"),
     "image_pixels": Limit(120_000_000, "pixels of an image", "40 KB are decoded to gigabytes"),
     "image_scans": Limit(64, "scans of a progressive JPEG", "a small upload is decoded for minutes"),
-    "unpacked_ratio": Limit(25, "times the zip's own size, once it is unpacked", "a small zip fills the disk"),
+    "unpacked_ratio": Limit(25, "times the zip's own size when unpacked", "a small zip fills the disk"),
     "json_bytes": Limit(128 * 2**20, "bytes of a JSON file", "a model's configuration fills the memory"),
     "tensor_bytes": Limit(8 * 2**30, "bytes of a file of tensors", "a model of a hub fills the memory"),
     "bundle_bytes": Limit(2**30, "bytes of a bundle's tensors", "a bundle of a hub fills the memory"),
