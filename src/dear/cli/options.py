@@ -39,8 +39,8 @@ def _require_paths(_hint: Any, names: Sequence[str] | None) -> None:
 MethodClasses = Annotated[
     list[str] | None,
     Parameter(
-        help="The class of the bundle's method, module:Class, if it is outside the package. No file makes "
-        "dear import code.",
+        help="The class of the bundle's method, module:Class, if it is outside the package. A bundle only "
+        "names this class: dear imports no code unless you name it here.",
         validator=_require_paths,
     ),
 ]

@@ -152,7 +152,7 @@ def test_the_preprocessing_is_the_models_own() -> None:
 
 
 def test_a_repository_of_the_hub(standin: StandIn, tmp_path: Path, state: dict[str, Tensor]) -> None:
-    with pytest.raises(WeightsError, match=r"open_clip_config\.json .* you mean a folder"):
+    with pytest.raises(WeightsError, match=r"no folder someone/prime here, and .* no open_clip_config\.json"):
         load_clip("someone/prime")
     pixels = {"mean": list(MEAN), "std": list(STD)}
     files = {hub.CONFIG: json.dumps({"model_cfg": CONFIG, "preprocess_cfg": pixels}).encode()}
