@@ -67,11 +67,14 @@ class UnlabeledGain:
 
 @dataclass(frozen=True)
 class LeftOutTest:
-    """How many training images are right if they are left out of the fit, and their log-loss."""
+    """How many training images, of how many groups, are right if they are left out of the fit, and their
+    log-loss.
+    """
 
     images: Several
     right: ImageCount
     log_loss: Number
+    groups: ImageCount = 0
 
     def __post_init__(self) -> None:
         if self.right > self.images:

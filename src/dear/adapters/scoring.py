@@ -262,7 +262,7 @@ def measure_left_out(bundle: Bundle, left_out: LeftOutScores) -> Bundle:
         return bundle
     logits, labels = left_out.scores / bundle.temperature, left_out.labels
     right = int((logits.argmax(dim=1) == labels).sum())
-    test = LeftOutTest(len(labels), right, float(cross_entropy(logits, labels)))
+    test = LeftOutTest(len(labels), right, float(cross_entropy(logits, labels)), left_out.groups)
     return replace(bundle, training=replace(bundle.training, left_out=test))
 
 

@@ -132,6 +132,7 @@ def describe_fit(method: str, facts: TrainingFacts) -> list[str]:
         share = f"{test.right} of {plural(test.images, 'training image')} right"
         interval = f"({LEVEL:.0%}: {low:.1%} to {high:.1%})"
         lines.append(f"Left out in turn, {share} {interval}, log-loss {test.log_loss:.2f}.")
+        lines += describe_groups(test.groups, test.images)
     if facts.doubted_labels:
         labels = plural(facts.doubted_labels, "label")
         lines.append(f"Probabilities are calibrated without {labels} that may be wrong.")

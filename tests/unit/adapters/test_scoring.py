@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from dear.adapters.scoring import (
     find_twins_of_training,
     matched_classes,
 )
-from dear.adapters.wording import describe_accuracy
+from dear.adapters.wording import describe_accuracy, describe_fit
 from dear.data.dataset import assemble
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
@@ -142,3 +143,27 @@ def test_images_of_few_groups_are_said_to_make_intervals_too_narrow(bundle: Path
     assert narrow in describe_accuracy(bundle_scores(40, groups=8))
     assert not any("too narrow" in line for line in describe_accuracy(bundle_scores(40, groups=40)))
     assert evaluate_bundle(Predictor(bundle), noise_dataset()).groups == 24  # each image stands alone
+
+
+def test_a_fit_counts_the_clips_that_were_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """4 classes of 2 clips of 3 frames: 24 images of 8 groups, for the temperature too."""
+    draw, weights = np.random.default_rng(5), list[float]()
+    for clip in range(8):
+        scene = draw.integers(40, 200, (32, 32, 3))
+        for frame in range(3):
+            file = tmp_path / "photos" / f"class {clip // 2}" / f"clip{clip}_{frame}.png"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray((scene + draw.integers(-3, 4, scene.shape)).astype(np.uint8)).save(file)
+
+    def record(logits: Tensor, labels: Tensor, per_group: float = 1) -> float:
+        weights.append(per_group)
+        return best_temperature(logits, labels, per_group)
+
+    monkeypatch.setattr("dear.adapters.scoring.best_temperature", record)
+    options: dict[str, Any] = {"method": "dear+", "model": "tiny", "review": False, "verbose": False}
+    settings = DataSettings(group="clip[0-9]+", test_share=0, cache=tmp_path / "cache")
+    bundle = fit(tmp_path / "photos", dataset=settings, **options)
+    assert weights == [3]
+    assert bundle.training.left_out is not None
+    assert (bundle.training.left_out.images, bundle.training.left_out.groups) == (24, 8)
+    assert any("from 8 groups" in line for line in describe_fit("dear+", bundle.training))
