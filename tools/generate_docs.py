@@ -168,7 +168,7 @@ def results_figure() -> str:
     from pandas import read_csv
 
     from dear.evaluation.protocols.base_to_novel import harmonic_mean
-    from dear.report.intervals import half_width
+    from dear.stats import half_width
     from dear.world.tasks import downstream_names
 
     tasks, runs = downstream_names(), read_csv(MEASURED)

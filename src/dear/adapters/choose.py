@@ -27,7 +27,7 @@ from dear.evaluation.session import Session
 from dear.evaluation.trial import Trial
 from dear.methods.registry import FIT_METHOD, METHODS, SIMPLEST_FIRST, check_towers, method_class
 from dear.progress import Progress, silent
-from dear.report.intervals import share_interval
+from dear.stats import share_interval
 
 FEWEST = 100
 """Images that can be left out from which there is a choice. With fewer, the standard error of an accuracy may

@@ -24,9 +24,9 @@ from dear.evaluation.metrics import calibration_error, log_loss
 from dear.evaluation.predictions import ImagePredictions, Predictions
 from dear.reading.files import expanded
 from dear.report.grid import csv_file
-from dear.report.intervals import LEVEL, describe_groups, gain_interval, mcnemar_test, share_interval
 from dear.report.mistakes import WORST, image_rows, percent, title_of
 from dear.report.render import gallery_photo, render_page, write_page
+from dear.stats import LEVEL, describe_groups, gain_interval, mcnemar_test, share_interval
 from dear.text import list_names, plural, printable
 from dear.training.cache import Cache
 from dear.writing import require_writable

@@ -5,7 +5,7 @@ from dataclasses import fields
 
 from dear.adapters.facts import BundleScores, NameCost, TrainingFacts, UnlabeledGain
 from dear.methods.registry import FIT_METHOD
-from dear.report.intervals import LEVEL, describe_groups, gain_interval, share_interval
+from dear.stats import LEVEL, describe_groups, gain_interval, share_interval
 from dear.text import list_names, plural, printable
 
 UNOWNED = "rest"

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from dear.errors import DataError
 from dear.methods.dear_plus.fitting import LEAST_IMAGES
 from dear.methods.dear_plus.gaussian import Evidence, LabeledGaussians
-from dear.report.intervals import LEVEL, rank_interval, share_interval
+from dear.stats import LEVEL, rank_interval, share_interval
 from dear.text import plural
 
 PREFIX = "known."

@@ -10,8 +10,8 @@ from pandas import DataFrame
 from dear.errors import DataError, UnknownNameError
 from dear.evaluation.predictions import list_parts, load_predictions
 from dear.report.grid import INTERVAL, Cell, Grid, GridRow, PValue
-from dear.report.intervals import FEWEST, LEVEL, describe_groups, half_width, mcnemar_test
 from dear.report.records import Record, data_set, grouped, method_label, record_title
+from dear.stats import FEWEST, LEVEL, describe_groups, half_width, mcnemar_test
 from dear.text import plural
 
 RESAMPLES = 10_000

@@ -22,7 +22,6 @@ from dear.errors import DataError, DearError
 from dear.evaluation.predictions import list_parts, load_predictions
 from dear.evaluation.resolve import file_part
 from dear.report.grid import csv_file
-from dear.report.intervals import LEVEL, describe_groups, share_interval
 from dear.report.mistakes import Mistakes, MistakesSection, find_mistakes, mistakes_section
 from dear.report.records import (
     Record,
@@ -34,6 +33,7 @@ from dear.report.records import (
     protocol,
     record_title,
 )
+from dear.stats import LEVEL, describe_groups, share_interval
 from dear.text import plural, without_surrogates
 from dear.world.tasks import WorldImages, load_task
 

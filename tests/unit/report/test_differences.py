@@ -12,8 +12,8 @@ from dear.errors import UnknownNameError
 from dear.evaluation.predictions import predictions_file
 from dear.report.differences import holm, t_test
 from dear.report.grid import Grid
-from dear.report.intervals import mcnemar_test
 from dear.report.report_page import report_page
+from dear.stats import mcnemar_test
 from tests.helpers.records import predictions, record, retrieval
 
 

@@ -13,7 +13,6 @@ from pandas import DataFrame
 from dear.evaluation.records import part_of
 from dear.report import published
 from dear.report.grid import INTERVAL, Cell, Grid, GridRow, marked, spread_over
-from dear.report.intervals import FEWEST, LEVEL, half_width, t_half_width
 from dear.report.plots import gain_bars
 from dear.report.protocols import Figure, Summary
 from dear.report.protocols.halves import (
@@ -40,6 +39,7 @@ from dear.report.records import (
     runs_frame,
     settings_of,
 )
+from dear.stats import FEWEST, LEVEL, half_width, t_half_width
 
 NAME = "base-to-novel"
 COSTS = ("Trainable parameters", "Seconds per run", "Peak memory, MiB")
