@@ -9,6 +9,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from dear.methods.covariances import NEGLIGIBLE, invert_nearly_positive
+
 IMAGES_AT_ONCE = 256
 """Images that are left out together, each on its own."""
 SHRINKAGES = (0.02, 0.05, 0.1, 0.2, 0.3, 0.45, 0.6, 0.8)
@@ -17,8 +19,6 @@ ENOUGH_IMAGES = 1024
 """Images, spread evenly, that choose it."""
 MOST_SHRUNK = 0.99
 """What a covariance is shrunk to is worth at most 99 times as many images as there are."""
-NEGLIGIBLE = 1e-12
-"""Mean squared distance of unit features from their class's mean up to which they do not vary."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class LabeledGaussians(Gaussians):
         C = (1 - shrinkage) S / N + shrinkage tr(S) / (N d) I,    S the scatter of N views of d numbers
 
     of (1 - shrinkage) tr(C^-1 S / N) degrees of freedom. Views of an image are left out together; if there
-    are folds, with all images of its fold.
+    are at least two folds, with all images of its fold.
 
     Attributes:
         shrinkage: As given, or that of `SHRINKAGES` with the largest `left_out_likelihood`.
@@ -139,12 +139,13 @@ class LabeledGaussians(Gaussians):
         self._scatter = values.clamp(min=0)  # S in its own basis
         trace, count = self._scatter.sum(), max(1, len(centered))
         self.variance = float(trace / count / len(values))
+        rows = [] if folds is None else [folds == number for number in folds.unique()]
         self._without = [
             (
                 fold,
                 LabeledGaussians(views[~fold], labels[~fold], classes, spread, SHRINKAGES[-1], pooled=pooled),
             )
-            for fold in ([] if folds is None else [folds == number for number in folds.unique()])
+            for fold in (rows if len(rows) > 1 else ())  # without the only one nothing would be left
         ]
         self._shrink(max(SHRINKAGES, key=self.left_out_likelihood) if shrinkage is None else shrinkage)
 
@@ -197,6 +198,8 @@ class LabeledGaussians(Gaussians):
             distances = (residuals.square() * precision).sum(dim=1) * counts / (counts + 1)
             squares.append(distances[counts > 0])
             determinants.append(-precision.log().sum().expand(len(squares[-1])))
+        if not sum(map(len, squares)):  # no fold has a class that another one has
+            return shrinkage  # the largest
         return _log_likelihood(self.views.shape[2], torch.cat(squares), torch.cat(determinants))
 
     def _precision(
@@ -265,11 +268,12 @@ class LabeledGaussians(Gaussians):
         scaled = taken * precision[:, None]
         weight = (1 - shrinkage) / remaining
         inner = torch.eye(count + 1).to(views) - weight * taken @ scaled.mT
-        update = weight * torch.linalg.inv(inner)  # item row row
+        inverse, inner_determinant = invert_nearly_positive(inner)
+        update = weight * inverse  # item row row
         inverse_trace = precision.sum(dim=1) + ((scaled @ scaled.mT) * update).sum(dim=(1, 2))  # of C^-1
         width = views.shape[2]
         freedom = (width - shrinkage / (remaining * width) * trace * inverse_trace) * (precision[:, 0] > 0)
-        log_determinant = torch.linalg.slogdet(inner)[1] - precision.log().sum(dim=1)
+        log_determinant = inner_determinant - precision.log().sum(dim=1)
         return _Covariances(views, precision, scaled, update, freedom, log_determinant)
 
 

@@ -94,10 +94,11 @@ class DearPlus(Method):
 
     A class of n images loses by one that is left out: half of what E then lacks on average is made up for in
     the first fit of strengths, and in no left-out score. Images of a group, such as the frames of a clip,
-    count as one here: they are left out together, in `FOLDS` parts of the images. m_a, the strengths and the
-    shrinkage are those of all images: a few numbers, and m_a knows no labels. Halves are drawn by content, so
-    that neither the order of classes nor that of images matters: classes by the hashes of their names, the
-    images of a class by the first number of f_0.
+    count as one here: they are left out together, in `FOLDS` parts of the images. Where all are one group,
+    nothing would be left without it, and each image counts on its own. m_a, the strengths and the shrinkage
+    are those of all images: a few numbers, and m_a knows no labels. Halves are drawn by content, so that
+    neither the order of classes nor that of images matters: classes by the hashes of their names, the images
+    of a class by the first number of f_0.
     """
 
     name = "dear+"
@@ -284,7 +285,10 @@ class DearPlus(Method):
         views = [self._split(images.view(number)) for number in (None, *range(self.settings.views))]
         frozen, groups = (torch.stack(parts, dim=1).double() for parts in zip(*views, strict=True))
         text, order = float(self.clip.scale) * self.frozen_text.double(), order_by_name(self.classnames)
-        return Examples(frozen, groups, images.labels, text, order.to(frozen.device), images.groups)
+        related = images.groups
+        if related is not None and bool((related == related[0]).all()):
+            related = None
+        return Examples(frozen, groups, images.labels, text, order.to(frozen.device), related)
 
     def _take(self, result: Fit) -> None:
         self.fitted = result

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from dear.methods.covariances import invert_nearly_positive
 from dear.methods.dear_plus.correction import ENOUGH, ITERATIONS, SCORES_AT_ONCE
 from dear.methods.dear_plus.gaussian import BayesFactors
 
@@ -131,7 +132,7 @@ def minimize_loss(batches: Batches, minima: Float[Tensor, "term"]) -> Float[Tens
         if not len(free) or gradient[free].abs().max() < ENOUGH:
             break
         step = torch.zeros_like(weights)
-        step[free] = torch.linalg.solve(curvature[free][:, free], gradient[free])
+        step[free] = invert_nearly_positive(curvature[free][:, free])[0] @ gradient[free]
         size = 1.0
         while size > ENOUGH:
             trial = torch.maximum(weights - size * step, minima)

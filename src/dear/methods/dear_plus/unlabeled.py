@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import cross_entropy, one_hot
 
+from dear.methods.covariances import NEGLIGIBLE, whiten
 from dear.methods.dear_plus import DearPlusSettings
 from dear.methods.dear_plus.correction import corrected
 from dear.methods.dear_plus.fitting import Examples, Fit, by_attribute, fit_on, with_strengths
@@ -48,7 +49,8 @@ class Readouts:
         """The likeliest ones, given how far each image without a label counts for each class.
 
         The covariance has an inverse Wishart prior: C = (S + s v I) / (N + s), with S the scatter of N
-        images, v the variance and s the strength. So it is shrunk less the more images there are.
+        images, v the variance and s the strength. So it is shrunk less the more images there are. Nothing is
+        evidence where the labeled images of a class do not differ.
         """
         views, others = self.labeled.shape[1], self.others
         counts = one_hot(labels, shares.shape[1]).to(shares)
@@ -60,8 +62,9 @@ class Readouts:
         scatter = scatter + (others * shares.sum(dim=1)[:, None]).T @ others
         scatter = scatter + (means * shares.sum(dim=0)[:, None]).T @ means
         unit, total = torch.eye(len(scatter)).to(scatter), len(labels) + shares.sum() + self.strength
-        factor = torch.linalg.cholesky((scatter + self.strength * self.variance * unit) / total)
-        whitening = torch.linalg.solve_triangular(factor, unit, upper=False).T
+        if not self.variance * len(scatter) > NEGLIGIBLE:
+            return Gaussians(means, of_classes, torch.zeros_like(scatter), scatter.new_zeros(()))
+        whitening = whiten((scatter + self.strength * self.variance * unit) / total)
         freedom = len(scatter) - self.strength * self.variance / total * whitening.square().sum()
         return Gaussians(means, of_classes, whitening, freedom)
 
@@ -81,7 +84,8 @@ def share_out(
     alpha.
     """
     mixture = [part.gaussians(labels, torch.zeros_like(prior)) for part in readouts]
-    alpha = ALONE / torch.stack([part.freedom for part in mixture]).sum().sqrt()
+    freedom = float(torch.stack([part.freedom for part in mixture]).sum())
+    alpha = ALONE / freedom**0.5 if freedom > 0 else 0.0
     everything = torch.ones_like(mixture[0].counts[None]).bool()
     for _ in range(rounds if weight else 0):
         scores = prior

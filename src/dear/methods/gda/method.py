@@ -10,6 +10,7 @@ from dear.backbone.clip import Clip
 from dear.data.fewshot import items_by_class
 from dear.errors import SettingsError
 from dear.methods.base import ImageFeatures, Logits, Method, TextFeatures, TrainingImages
+from dear.methods.covariances import NEGLIGIBLE, invert_positive, pseudo_invert
 from dear.methods.gda import GdaSettings
 from dear.methods.shared import name_hashes, require_current_text, require_distinct, rows_by_name
 
@@ -83,10 +84,11 @@ class GDA(Method):
                     "gda.covariance is mean: it needs two views or images of each class. Give more images, "
                     "gda.views 10, or gda.covariance shrunk."
                 )
-            precision = torch.linalg.pinv(torch.stack([group.T.cov() for group in groups]).mean(dim=0))
+            precision = pseudo_invert(torch.stack([group.T.cov() for group in groups]).mean(dim=0))
         else:
             centered = torch.cat([group - mean for group, mean in zip(groups, means, strict=True)])
-            precision = shrunk_precision(centered.T.cov(), len(centered))
+            covariance = centered.T @ centered / max(1, len(centered) - 1)
+            precision = shrunk_precision(covariance, len(centered))
         weight, bias = discriminant(means, precision)
         self.weight.copy_(weight)
         self.bias.copy_(bias)
@@ -146,13 +148,16 @@ class GDA(Method):
 
 
 def shrunk_precision(covariance: Float[Tensor, "embed embed"], items: int) -> Float[Tensor, "embed embed"]:
-    """The shrunk inverse d ((n - 1) S + tr(S) I)^-1 of a covariance S of n features of d numbers. Source:
-    equation 6 of the paper, the estimator of Kubokawa and Srivastava.
+    """The shrunk inverse d ((n - 1) S + tr(S) I)^-1 of a covariance S of n features of d numbers; zeros if
+    they do not vary. Source: equation 6 of the paper, the estimator of Kubokawa and Srivastava.
+
+    The largest eigenvalue of what is inverted is at most n times the least.
     """
-    embed = len(covariance)
+    embed, trace = len(covariance), covariance.trace()
+    if not trace > NEGLIGIBLE:
+        return torch.zeros_like(covariance)
     identity = torch.eye(embed, dtype=covariance.dtype, device=covariance.device)
-    inverse: Tensor = torch.linalg.pinv((items - 1) * covariance + covariance.trace() * identity)
-    return embed * inverse
+    return embed * invert_positive((items - 1) * covariance + trace * identity)
 
 
 def moment_precision(vectors: Float[Tensor, "item embed"]) -> Float[Tensor, "embed embed"]:
@@ -163,13 +168,13 @@ def moment_precision(vectors: Float[Tensor, "item embed"]) -> Float[Tensor, "emb
     count, embed = vectors.shape
     trace = vectors.square().sum() / max(1, count - 1)
     identity = torch.eye(embed, dtype=vectors.dtype, device=vectors.device)
-    if not trace > 0:
+    if not trace > NEGLIGIBLE:
         return torch.zeros_like(identity)
     if count == 1:
         return identity * (embed / trace)
     inner = vectors @ vectors.T
     inner.diagonal().add_(trace)
-    solved: Tensor = torch.linalg.solve(inner, vectors)
+    solved = torch.cholesky_solve(vectors, torch.linalg.cholesky(inner))
     return (identity - vectors.T @ solved) * (embed / trace)
 
 
