@@ -1,15 +1,13 @@
-"""Choose a method by the training images of a data set: each candidate classifies images that it was not
-fitted on, and the simplest of those that are as good as the best wins. No test image takes part.
+"""Choose a method by cross-validation on the training images of a data set: each candidate classifies images
+that it was not fitted on, and the best wins. No test image takes part.
 
-The features of the images in the test view are computed once. A method that has the scores of left-out images
-in closed form gives them (`Method.left_out_scores`); any other is fitted again without a fold of images, of
-which the test view stands for random ones.
+The choice is a part of what is fitted, so the accuracy that is promised is that of the choice: for each part of
+the images, the candidate that is the best on the other parts.
 """
 
-import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -18,24 +16,17 @@ from jaxtyping import Float
 from torch import Tensor
 
 from dear.adapters.facts import TriedMethod
-from dear.adapters.leftout import REPEATS, LeftOut, absent_classes
+from dear.adapters.leftout import LeftOut, LeftOutScores, absent_classes
 from dear.backbone.clip import Clip
 from dear.data.dataset import Images
-from dear.errors import DearError
-from dear.evaluation.resolve import ResolvedRun
+from dear.errors import DearError, SettingsError
+from dear.evaluation.resolve import MethodSetup, ResolvedRun
 from dear.evaluation.session import Session
-from dear.evaluation.trial import Trial
-from dear.methods.registry import FIT_METHOD, METHODS, SIMPLEST_FIRST, check_towers, method_class
+from dear.methods.registry import CANDIDATES, FIT_METHOD, METHODS, check_towers, method_class
 from dear.progress import Progress, silent
-from dear.stats import share_interval
+from dear.stats import group_share_interval, mean_difference_error
 
-FEWEST = 100
-"""Images that can be left out from which there is a choice. With fewer, the standard error of an accuracy may
-be above 5 points. Set after 20 had failed on test images (recipes/study/PREDICTIONS.md).
-"""
-
-
-LEFT_OUT = " on left-out training images"
+LEFT_OUT = " on training images left out in turn"
 
 
 @dataclass(frozen=True)
@@ -44,91 +35,132 @@ class Choice:
 
     Attributes:
         reason: Why this one, to follow its name.
-        candidates: What was tried, the simplest first; nothing with too few images.
-        images: How many training images were left out at least once.
-        trial: The training of the method on all images, where the choice needed it.
+        candidates: What was tried, in the order of `CANDIDATES`; nothing if no image can be left out.
+        left_out: The scores of left-out images by the method; None if the choice was made with names alone in
+            mind, or if there was none.
+        scores: The same by the choice, as it would be without them.
     """
 
-    method: str
+    setup: MethodSetup
     reason: str
     candidates: tuple[TriedMethod, ...] = ()
-    images: int = 0
-    trial: Trial | None = field(default=None, compare=False, repr=False)
+    left_out: LeftOutScores | None = None
+    scores: LeftOutScores | None = None
+
+    @property
+    def method(self) -> str:
+        """The name of the method."""
+        return self.setup.method
 
 
 def choose_method(
     session: Session,
     run: ResolvedRun,
     *,
-    methods: Sequence[str] | None = None,
+    setups: Sequence[MethodSetup] | None = None,
     unlabeled: Images | None = None,
     present: str | None = None,
     progress: Progress = silent,
 ) -> Choice:
-    """Choose a method for a run among ``methods``, the simplest first; by default among all that its backbone
+    """Choose a method for a run among ``setups``, the first of equals; by default among all that its backbone
     can take.
 
     Where some classes of the data set have only names, each half of the classes is treated so in turn, and
     the accuracy on it counts by the share of classes with only names. A method that is able to also learns
     from ``unlabeled`` images, which have no labels. The ``present`` method stays unless another is better
-    beyond the standard error of the difference.
+    beyond the standard error of the difference. Whatever a candidate raises takes only itself away. Raises
+    SettingsError if none can be fitted.
     """
-    names = list_candidates(run.clip) if methods is None else [*methods]
-    left_out = LeftOut(session, run, unlabeled)
-    images = int(left_out.tested.sum())
-    if images < FEWEST:
-        default = next(name for name in (present, FIT_METHOD, names[-1]) if name in names)
-        return Choice(default, f"the default: {images} training images can be left out, too few to choose by")
-    candidates, shares = dict[str, TriedMethod](), dict[str, Float[Tensor, "tested"]]()
-    trials = dict[str, Trial]()
-    for number, name in enumerate(reversed(names)):  # those with the longest span first
+    candidates = list_candidates(run.clip) if setups is None else [*setups]
+    left_out, names = LeftOut(session, run, unlabeled), [*map(name_candidate, candidates)]
+    if not left_out.tested.any():
+        usual = (setup for name in (present, FIT_METHOD) for setup in candidates if setup.method == name)
+        return Choice(next(usual, candidates[0]), "the default: no class has images that can be left out")
+    tried, judged = dict[str, TriedMethod](), dict[str, Judged]()
+    # Those with the longest span first, so that the others go on from what these have computed.
+    by_span = sorted(zip(names, candidates, strict=True), key=lambda pair: not pair[1].declared.needs_roles)
+    for number, (name, setup) in enumerate(by_span):
         progress("choosing a method", number, len(names))
-        trials[name] = left_out.build(name)
-        candidates[name], of_images = assess(left_out, trials[name])
+        tried[name], of_images = assess(left_out, setup)
         if of_images is not None:
-            shares[name] = of_images
+            judged[name] = of_images
     progress("choosing a method", len(names), len(names))
-    method, reason = pick_simplest({name: shares[name] for name in names if name in shares}, present)
-    trial = trials[method]
-    candidates_tried = tuple(candidates[name] for name in names)
-    return Choice(method, reason, candidates_tried, images, trial if trial.pick is not None else None)
+    order = [name for name in names if name in judged]
+    if not order:
+        reasons = "; ".join(f"{name}: {tried[name].reason}" for name in names)
+        raise SettingsError(f"no method can be fitted to these images ({reasons}).")
+    groups = left_out.groups[left_out.tested]
+    stays = next((name for name in order if name.split(" ")[0] == present), None)
+    best, reason = pick_best({name: judged[name].shares for name in order}, groups, stays)
+    scores = None
+    if all(each.scores is not None for each in judged.values()):
+        by_name = {name: each.scores for name in order if (each := judged[name]).scores is not None}
+        scores = cross_fit_choice(by_name, best, stays)
+    setup = candidates[names.index(best)]
+    reason += "".join(f" ({name} {value})" for name, value in setup.settings.items())
+    of_method = judged[best].scores
+    return Choice(setup, reason + LEFT_OUT, tuple(tried[name] for name in names), of_method, scores)
 
 
-def list_candidates(clip: Clip) -> list[str]:
-    """The methods that the backbone can take, the simplest first."""
+def name_candidate(setup: MethodSetup) -> str:
+    """The method with its settings, as it stands in tables."""
+    settings = ", ".join(f"{name} {value}" for name, value in setup.settings.items())
+    return f"{setup.method} ({settings})" if settings else setup.method
+
+
+def list_candidates(clip: Clip) -> list[MethodSetup]:
+    """The methods that the backbone can take, with their settings."""
     plug_ins = [name for name, declared in METHODS.items() if declared.module and method_class(name).cheap]
-    names = []
-    for name in (*SIMPLEST_FIRST, *plug_ins):
+    candidates = [MethodSetup(each.method, each.settings) for each in CANDIDATES]
+    fitting = []
+    for setup in (*candidates, *map(MethodSetup, plug_ins)):
         try:
-            check_towers(name, clip)
+            check_towers(setup.method, clip)
         except DearError:
             continue
-        names.append(name)
-    return names
+        fitting.append(setup)
+    return fitting
 
 
-def pick_simplest(shares: Mapping[str, Float[Tensor, "item"]], present: str | None = None) -> tuple[str, str]:
-    """The ``present`` method, else the first of some methods, that is at most one standard error below the
-    best, and why; if one that can add classes by name is right as often as it, that one. ``shares`` are of
-    correct scores of each image; the error is that of the mean difference from the best.
+def pick_best(
+    shares: Mapping[str, Float[Tensor, "item"]],
+    groups: Sequence[int] | Tensor,
+    present: str | None = None,
+) -> tuple[str, str]:
+    """The method that is most often right, the first of equals, and why; the ``present`` one if it is at most
+    one standard error below. ``shares`` are of correct scores of each image; the error is that of the mean
+    difference from the best, over the groups of images.
     """
-    best = max(shares, key=lambda name: float(shares[name].mean()))
+    best = max(shares, key=lambda name: round(float(shares[name].mean()), 9))
+    if present is None or present == best:
+        return best, "the best"
+    behind = float((shares[best] - shares[present]).mean())
+    error = mean_difference_error(shares[best].numpy(), shares[present].numpy(), [*map(int, groups)])
+    if behind <= error:
+        return present, f"the present method, within one standard error of the best, {best},"
+    return best, "the best"
 
-    def is_as_good(name: str) -> bool:
-        behind = shares[best] - shares[name]
-        return bool(behind.mean() <= behind.std() / math.sqrt(len(behind)))
 
-    good = [name for name in shares if is_as_good(name)]
-    method, why = good[0], "the simplest within"
-    right = int(shares[method].sum())
-    if present is not None and present in good:
-        method, why = present, "the present method, within"
-    elif not _adds_names(method):
-        tied = [name for name in good if _adds_names(name) and int(shares[name].sum()) == right]
-        if tied:
-            method, why = tied[0], "open to more classes by name, and right as often as the simplest within"
-    how = "the best" if method == best else f"{why} one standard error of the best, {best},"
-    return method, how + LEFT_OUT
+def cross_fit_choice(
+    scores: Mapping[str, LeftOutScores], best: str, present: str | None = None
+) -> LeftOutScores:
+    """The scores of the choice itself: those of each part of the images are of the method that is the best on
+    the other parts. ``scores`` are of the same images in the same parts.
+    """
+    of_best = scores[best]
+    chosen = of_best.scores.clone()
+    for way, folds in enumerate(of_best.folds):
+        for fold in folds.unique():
+            others = folds != fold
+            if not others.any():
+                continue
+            shares = {
+                name: (each.scores[way, others].argmax(dim=1) == each.labels[others]).double()
+                for name, each in scores.items()
+            }
+            name = pick_best(shares, of_best.groups[others], present)[0]
+            chosen[way, ~others] = scores[name].scores[way, ~others]
+    return replace(of_best, scores=chosen)
 
 
 def describe_change(
@@ -156,30 +188,59 @@ def _adds_names(method: str) -> bool:
     return method in METHODS and METHODS[method].open_vocabulary
 
 
-def assess(left_out: LeftOut, trial: Trial) -> tuple[TriedMethod, Float[Tensor, "tested"] | None]:
-    """A candidate, and its share of correct scores on each tested picture; None if it cannot be fitted."""
-    started, name = time.perf_counter(), trial.run.setup.method
-    tested, named_only = left_out.tested, left_out.named_only
-    absent = absent_classes(left_out.dataset.classnames) if named_only else []
-    rounds = left_out.rounds(REPEATS) if trial.run.setup.declared.trains else [tested]
+@dataclass(frozen=True)
+class Judged:
+    """What a candidate did on the pictures that can be left out.
+
+    Attributes:
+        shares: In what share of the ways each is right.
+        scores: None where classes by name alone counted.
+    """
+
+    shares: Float[Tensor, "tested"]
+    scores: LeftOutScores | None = None
+
+
+def assess(left_out: LeftOut, setup: MethodSetup) -> tuple[TriedMethod, Judged | None]:
+    """A candidate, and what it did on left-out pictures; None if it cannot be fitted, for whatever reason."""
+    started, name = time.perf_counter(), name_candidate(setup)
+    try:
+        judged = _judge(left_out, setup)
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except Exception as error:  # of one candidate, which takes no other away
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        return TriedMethod(
+            name, reason=reason if isinstance(error, DearError) else f"it failed: {reason}"
+        ), None
+    groups = left_out.groups[left_out.tested].tolist()
+    low, high = group_share_interval(judged.shares.numpy(), groups)
+    accuracy = float(judged.shares.mean())
+    return TriedMethod(name, accuracy, low, high, time.perf_counter() - started), judged
+
+
+def _judge(left_out: LeftOut, setup: MethodSetup) -> Judged:
+    """As `assess`. Raises whatever the method does."""
+    trial, tested, named_only = left_out.build(setup), left_out.tested, left_out.named_only
+    if not named_only:
+        scores = left_out.scores(trial)
+        if not setup.declared.trains:  # it has seen no image, so these can be left out in any way
+            scores = left_out.part_anew(scores)
+        return Judged(scores.right, scores)
     # Rows: without images of the class, and with.
     correct = torch.zeros(2, len(tested), dtype=torch.float64)
     times = torch.zeros_like(correct)
-    try:
-        for without, pictures, scores in left_out.leave_out(trial, rounds, absent, one_view=True):
-            if not scores.isfinite().all():
-                return TriedMethod(name, reason="its scores are not finite numbers"), None
-            rows = pictures.nonzero().flatten()
-            labels = left_out.labels[rows]
-            kind = (~without[labels]).long()
-            correct[kind, rows] += (scores.argmax(dim=1).cpu() == labels).double()
-            times[kind, rows] += 1
-    except DearError as error:
-        return TriedMethod(name, reason=str(error)), None
+    absent = absent_classes(left_out.dataset.classnames)
+    rounds = left_out.rounds() if setup.declared.trains else [tested]
+    for without, pictures, scores_of_part in left_out.leave_out(trial, rounds, absent):
+        if not scores_of_part.isfinite().all():
+            raise SettingsError("its scores are not finite numbers")
+        rows = pictures.nonzero().flatten()
+        labels = left_out.labels[rows]
+        kind = (~without[labels]).long()
+        correct[kind, rows] += (scores_of_part.argmax(dim=1).cpu() == labels).double()
+        times[kind, rows] += 1
     absent_share, known_share = (correct / times.clamp(min=1))[:, tested]
-    if named_only and not absent_share.any():
-        return TriedMethod(name, reason="it names no class without images"), None
-    shares = torch.lerp(known_share, absent_share, named_only)
-    accuracy, images = float(shares.mean()), len(shares)
-    low, high = share_interval(round(accuracy * images), images)
-    return TriedMethod(name, accuracy, low, high, time.perf_counter() - started), shares
+    if not absent_share.any():
+        raise SettingsError("it names no class without images")
+    return Judged(torch.lerp(known_share, absent_share, named_only))

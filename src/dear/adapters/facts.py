@@ -13,6 +13,8 @@ from dear.reading.typed import Number, Range, Share
 
 FEWEST_TO_CALIBRATE = 20
 """Images for which a temperature is fitted without being asked for."""
+CROSS_VALIDATION = "cross-validation"
+"""The split of scores that are of training images, each left out in turn."""
 ImageCount = Annotated[int, Range(0, 2**31)]
 Several = Annotated[int, Range(1, 2**31)]
 
@@ -66,22 +68,6 @@ class UnlabeledGain:
 
 
 @dataclass(frozen=True)
-class LeftOutTest:
-    """How many training images, of how many groups, are right if they are left out of the fit, and their
-    log-loss.
-    """
-
-    images: Several
-    right: ImageCount
-    log_loss: Number
-    groups: ImageCount = 0
-
-    def __post_init__(self) -> None:
-        if self.right > self.images:
-            raise DataError("more images are right than were left out.")
-
-
-@dataclass(frozen=True)
 class NameCost:
     """What a class by its name alone does beside half of the other classes, on ``images`` that were left out.
 
@@ -107,7 +93,7 @@ class BundleScores:
         accuracy, top5: Share of the images whose class is ranked first, or among the first five.
         zero_shot: The accuracy of the backbone without the adapter, with the bundle's templates.
         gained, lost: Images that are right only with the adapter, and only without it.
-        chance: Accuracy of guessing: 1 / classes.
+        chance: Accuracy of always naming the largest class.
         log_loss: In nats, with the bundle's temperature.
         calibration_error: Expected calibration error (fraction), with the bundle's temperature.
         confidence: The mean probability of the predicted classes.
@@ -159,7 +145,8 @@ class TrainingFacts:
         train, overrides, teacher: Settings of training, those that were asked for, and how a teacher was
             trained.
         chosen, candidates: Why the method was chosen, and what was tried; empty if the user named it.
-        unlabeled, left_out: What images without labels were worth; the test on left-out images.
+        unlabeled: What images without labels were worth.
+        held_out: The share of each class that was kept aside for testing, where `dear` made the split.
         doubted_labels: How many labels look wrong, and took no part in the fit of the temperature.
         uncalibrated: Why the temperature could not be fitted.
         named, name_cost: The classes by name alone, and what such a class takes and finds, if it is known.
@@ -186,7 +173,7 @@ class TrainingFacts:
     chosen: str = ""
     candidates: tuple[TriedMethod, ...] = ()
     unlabeled: UnlabeledGain | None = None
-    left_out: LeftOutTest | None = None
+    held_out: Share = 0.0
     doubted_labels: ImageCount = 0
     uncalibrated: str = ""
     named: tuple[str, ...] = ()

@@ -1,10 +1,11 @@
 """Fit an adapter to a data set, and make its bundle, in one call: `fit` is the steps below it, in order."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from jaxtyping import Float
 from safetensors.torch import save as save_tensors
@@ -18,12 +19,12 @@ from dear.adapters.leftout import LeftOut, LeftOutScores
 from dear.adapters.predictor import Predictor
 from dear.adapters.prepare import FitImages, add_named, check_run, prepare_data, read_data, resolve_run
 from dear.adapters.review import require_applied, review_images, write_review
-from dear.adapters.scoring import calibrate_bundle, calibrate_by_left_out, evaluate_images, measure_left_out
+from dear.adapters.scoring import calibrate_bundle, calibrate_by_left_out, cross_validate, evaluate_images
 from dear.backbone.clip import Clip
 from dear.backbone.loading.load import find_weights
 from dear.backbone.names import BackboneName, backbone_or_default
 from dear.curation.issues import REFUSED_SHARE, REVIEW_CSV
-from dear.curation.outliers import fit_outlier_model
+from dear.curation.outliers import OutlierModel, fit_outlier_model
 from dear.curation.unlabeled import add_unlabeled, read_unlabeled, require_taken
 from dear.data.dataset import Dataset
 from dear.data.images.photos import split_hashes
@@ -31,12 +32,13 @@ from dear.data.loading import held_notes, is_several, of_world
 from dear.data.settings import DataSettings
 from dear.data.sources.class_names import with_spaces
 from dear.data.sources.corrections import answered_contents
+from dear.data.sources.splits import TEST_SHARE
 from dear.errors import DearError, OutputError, SettingsError, warn
 from dear.evaluation.environment import environment
 from dear.evaluation.resolve import MethodSetup, ResolvedRun, Select
 from dear.evaluation.session import Session
 from dear.evaluation.trial import Trial, copy_stored, remove_checkpoints, teacher_facts
-from dear.methods.registry import AUTO, FIT_METHOD
+from dear.methods.registry import AUTO, FIT_METHOD, method_class
 from dear.progress import OnStep, Progress, Steps, TrainingStep
 from dear.reading.files import ReadingError, expanded
 from dear.reading.tensors import read_tensors
@@ -45,6 +47,7 @@ from dear.training.cache import Cache
 from dear.training.settings import check_training
 from dear.writing import UNFINISHED, locked, output_file
 
+Made = TypeVar("Made")
 FEATURES = "features.safetensors"
 """The features of images beside a bundle, so that the next fit encodes only images that are new."""
 
@@ -131,12 +134,15 @@ def fit(
             "settings are those of one method, which is not named: give method too, or omit the settings."
         )
     setup = MethodSetup(FIT_METHOD if method == AUTO else method, settings or {})
+    dataset = dataset or DataSettings()
+    if method == AUTO or method_class(method).cheap:  # cross-validated, so that no image is kept aside
+        dataset = dataset.with_test_share(config.get("training", {}).get("held_out", 0.0))
     sources = [data] if isinstance(data, str | Path) else data if is_several(data) else ()
     if sources:  # fails before the images are read
         find_weights(*backbone_or_default(model, pretrained, world=of_world(map(str, sources))))
     with ExitStack() as stack:
         if folder is not None:
-            stack.enter_context(locked(folder, (dataset or DataSettings()).cache_folder()))
+            stack.enter_context(locked(folder, dataset.cache_folder()))
         report = progress if progress is not None else stack.enter_context(Steps())
         with held_notes():
             source = read_data(data, dataset, shots, names_by_key).require_single_labels()
@@ -144,9 +150,7 @@ def fit(
             images = prepare_data(source, setup, shots, seed, select)
             if unlabeled is not None:
                 require_taken(setup.method)
-                images = replace(
-                    images, unlabeled=read_unlabeled(unlabeled, images.dataset, dataset or DataSettings())
-                )
+                images = replace(images, unlabeled=read_unlabeled(unlabeled, images.dataset, dataset))
             features_files = [] if earlier is None else [earlier / FEATURES]
             if folder is not None and (interrupted := folder / UNFINISHED / FEATURES).is_file():
                 features_files.append(interrupted)
@@ -159,29 +163,30 @@ def fit(
         choice = None
         if method == AUTO:
             choice = choose_method(session, run, unlabeled=images.unlabeled, present=present, progress=report)
-            run = check_run(session, session.resolve(run, MethodSetup(choice.method)))
+            run = check_run(session, session.resolve(run, choice.setup))
         if present not in (None, run.setup.method):
             given = config["training"].get("overrides", {}).get("method", {})
             warn(f"{continue_from}: {describe_change(str(present), run.setup.method, choice, given)}")
-        trial = (choice and choice.trial) or train_adapter(session, run, folder, report)
+        trial = train_adapter(session, run, folder, report)
         if images.unlabeled is not None:
             gain = UnlabeledGain(**(trial.unlabeled or add_unlabeled(trial, images.unlabeled)))
             images = replace(images, facts=replace(images.facts, unlabeled=gain))
-        images = replace(images, facts=replace(images.facts, command=command))
+        held_out = dataset.with_test_share(TEST_SHARE).test_share if len(images.dataset.test) else 0.0
+        images = replace(images, facts=replace(images.facts, command=command, held_out=held_out or 0.0))
         bundle = replace(make_bundle(trial, images, name, choice), refuse=refuse)
-        reviewed = None
-        try:
-            left_out = LeftOut(session, run, images.unlabeled)
-            bundle, scores = calibrate_fit(bundle, trial, images, left_out)
-            if refuse:
-                features, labels = left_out.frozen_features(), left_out.labels
-                known = fit_outlier_model(features, labels, len(bundle.classes), left_out.folds())
-                bundle = replace(bundle, known=known)
-            if review:
-                reviewed = review_images(left_out, scores, answered_contents(data))
-        except DearError as error:  # of a method in place of the fitted one, or because there are no images
-            warn(f"training images cannot be left out: {error}")
+        scores, left_out = None, attempt("cross-validation", lambda: LeftOut(session, run, images.unlabeled))
+        if left_out is not None:
+            bundle, scores = calibrate_fit(bundle, trial, images, left_out, choice)
         bundle, test = measure(bundle, run.clip, images.dataset, report, session.cache)
+        if left_out is not None and bundle.scores is None and scores is not None and len(scores.judged):
+            of_procedure = (choice and choice.scores) or scores
+            bundle = replace(bundle, scores=cross_validate(bundle, trial, left_out, of_procedure))
+        if left_out is not None and refuse:
+            bundle = replace(bundle, known=attempt('"none of these"', partial(find_known, left_out)))
+        reviewed = None
+        if left_out is not None and review:
+            judge = partial(review_images, left_out, scores, answered_contents(data))
+            reviewed = attempt("the review of labels", judge)
         if earlier is not None and bundle.scores is None:
             bundle = add_earlier_test(bundle, Bundle.from_pretrained(earlier))
         if review and reviewed is not None:
@@ -195,7 +200,7 @@ def fit(
             save(bundle, folder)
             save_readouts(folder, session.cache.used_readouts())
             if reviewed is not None and bundle.review is not None:
-                names = dataset.classnames if dataset else None
+                names = dataset.classnames
                 write_review(folder, reviewed, bundle.review, data, bundle.model, source.test, names)
     if verbose:
         print(bundle.verdict)
@@ -203,7 +208,7 @@ def fit(
 
 
 def calibrate_fit(
-    bundle: Bundle, trial: Trial, images: FitImages, left_out: LeftOut
+    bundle: Bundle, trial: Trial, images: FitImages, left_out: LeftOut, choice: Choice | None
 ) -> tuple[Bundle, LeftOutScores | None]:
     """The bundle with its temperature, or why it has none, and the scores of training images that were left
     out of its very method and settings, if it has them.
@@ -212,13 +217,26 @@ def calibrate_fit(
     if images.calibration is not None:
         bundle = calibrate_bundle(bundle, trial, images.calibration)
     try:
-        scores = left_out.scores(trial)
+        scores = (choice and choice.left_out) or left_out.scores(trial)
     except DearError as error:
         reason = "" if is_calibrated else str(error).removesuffix(".")
         return replace(bundle, training=replace(bundle.training, uncalibrated=reason)), None
-    return measure_left_out(
-        bundle if is_calibrated else calibrate_by_left_out(bundle, scores), scores
-    ), scores
+    return bundle if is_calibrated else calibrate_by_left_out(bundle, scores), scores
+
+
+def find_known(left_out: LeftOut) -> OutlierModel | None:
+    """What "none of these" is told by."""
+    features, labels = left_out.frozen_features(), left_out.labels
+    return fit_outlier_model(features, labels, len(left_out.dataset.classnames), left_out.folds())
+
+
+def attempt(name: str, make: Callable[[], Made]) -> Made | None:
+    """A part of a fit; None, with a warning, if it cannot be made, which takes nothing else away."""
+    try:
+        return make()
+    except Exception as error:
+        warn(f"{name} is left out: {error or type(error).__name__}")
+        return None
 
 
 def train_adapter(session: Session, run: ResolvedRun, out: Path | None, report: Progress) -> Trial:

@@ -1,5 +1,5 @@
-"""Scores of training images by a method that was fitted without them. The choice of a method, the review of
-labels and the calibration of a bundle are made of them.
+"""Cross-validation on training images: the scores of each by a method that was fitted without it. The choice of
+a method, the accuracy that a fit promises, the review of labels and the calibration of a bundle are made of them.
 
 A picture is left out with all its copies (an image that `--dataset.balance` repeats, files of the same bytes)
 and with all that are in a group with it, such as near-duplicates.
@@ -15,7 +15,6 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from dear.backbone.device import mixed
-from dear.curation.unlabeled import add_unlabeled
 from dear.data.dataset import Images, fingerprint
 from dear.data.fewshot import Subset, draw_few, items_by_class
 from dear.data.images.photos import distinct_pictures, group_names, picture_names
@@ -31,8 +30,8 @@ from dear.training.batches import training_images, view_key
 FOLDS, REPEATS = 5, 3
 """Parts of each class that are left out in turn, where classes have so many pictures, and the times that they
 are parted anew at most."""
-ENOUGH = 1000
-"""Left-out pictures, counted each time, after which no more folds are tried."""
+ENOUGH = 100
+"""Left-out pictures, counted each time, after which they are not parted anew."""
 
 Part = tuple[Bool[Tensor, "class"], Bool[Tensor, "picture"], Float[Tensor, "left_out class"]]
 """The classes treated as if they had no images, the pictures that are left out, and their scores."""
@@ -40,19 +39,32 @@ Part = tuple[Bool[Tensor, "class"], Bool[Tensor, "picture"], Float[Tensor, "left
 
 @dataclass(frozen=True)
 class LeftOutScores:
-    """The scores of pictures, each by a method that was fitted without it.
+    """The scores of pictures, each by a method that was fitted without it, with the pictures parted in several
+    ways.
 
     Attributes:
         method: The method.
         judged: The pictures, as indices of `LeftOut.pictures`.
-        groups: The number of groups that they are of.
+        folds: The part in which each was left out.
+        groups: The number of each picture's group.
     """
 
     method: str
     judged: Int[Tensor, "judged"]
-    scores: Float[Tensor, "judged class"]
+    scores: Float[Tensor, "way judged class"]
     labels: Int[Tensor, "judged"]
-    groups: int
+    folds: Int[Tensor, "way judged"]
+    groups: Int[Tensor, "judged"]
+
+    @property
+    def mean(self) -> Float[Tensor, "judged class"]:
+        """The mean scores of each picture over the ways."""
+        return self.scores.mean(dim=0)
+
+    @property
+    def right(self) -> Float[Tensor, "judged"]:
+        """In what share of the ways each picture is right."""
+        return (self.scores.argmax(dim=2) == self.labels).double().mean(dim=0)
 
 
 class LeftOut:
@@ -91,81 +103,89 @@ class LeftOut:
         self.tested = self._fold_of[0] >= 0
         self._trunks = dict[int, Tensor]()
 
-    def rounds(self, repeats: int = 1) -> list[Bool[Tensor, "picture"]]:
-        """The pictures that are left out together: each once, or again in other folds until there are
+    def rounds(self) -> list[Bool[Tensor, "picture"]]:
+        """The pictures that are left out together: each once, and again in other parts until there are
         `ENOUGH`.
         """
-        rounds = [fold_of == fold for fold_of in self._fold_of[:repeats] for fold in range(self._folds)]
-        sums, enough = 0, list[Tensor]()
-        for left_out in rounds:
-            if repeats == 1 or sums < ENOUGH:
-                enough.append(left_out)
-            sums += int(left_out.sum())
-        return enough
+        return [fold_of == fold for fold_of in self._ways for fold in range(self._folds)]
 
-    def build(self, name: str) -> Trial:
-        """An untrained method with its default settings."""
-        return Trial(self.session, self.session.resolve(self.run, MethodSetup(name)))
+    @property
+    def _ways(self) -> list[Int[Tensor, "picture"]]:
+        """The fold of each picture in each way in which they are parted."""
+        tested = int(self.tested.sum())
+        return [fold_of for way, fold_of in enumerate(self._fold_of) if not way or way * tested < ENOUGH]
+
+    @property
+    def groups(self) -> Int[Tensor, "picture"]:
+        """The number of each picture's group."""
+        return self._number[self._first]
+
+    def build(self, setup: MethodSetup) -> Trial:
+        """An untrained method with its settings."""
+        return Trial(self.session, self.session.resolve(self.run, setup))
 
     def scores(self, trial: Trial) -> LeftOutScores:
-        """Those of a trial's method with its settings, each picture left out once. A method that is fitted
-        to no image has seen none.
+        """Those of a trial's method with its settings. A method that is fitted to no image has seen none.
 
         Raises SettingsError for a method that takes long to fit, for scores that are not finite and, as other
         DearErrors of the method do, if it cannot be fitted to fewer images.
         """
-        scores = torch.zeros(len(self.labels), len(self.dataset.classnames), dtype=torch.float64)
-        trains, tested = trial.run.setup.declared.trains, self.tested
-        tested = tested if trains else torch.ones_like(tested)
-        for _, left_out, part in self.leave_out(trial, self.rounds() if trains else [tested]):
-            scores[left_out] = part.double().cpu()
+        declared, setup = trial.run.setup.declared, trial.run.setup
+        tested = self.tested if declared.trains else torch.ones_like(self.tested)
+        rounds = self.rounds() if declared.trains else [tested]
+        ways = max(1, len(rounds) // max(1, self._folds)) if declared.trains else 1
+        scores = torch.zeros(ways, len(self.labels), len(self.dataset.classnames), dtype=torch.float64)
+        folds = torch.zeros(ways, len(self.labels), dtype=torch.int64)
+        for number, (_, left_out, part) in enumerate(self.leave_out(trial, rounds)):
+            way, fold = divmod(number, max(1, self._folds))
+            scores[way, left_out], folds[way, left_out] = part.double().cpu(), fold
         if not scores.isfinite().all():
             raise SettingsError(f"{trial.method.name} gives images that are left out no numbers.")
         judged = tested.nonzero().flatten()
-        groups = len(self._number[self._first[judged]].unique())
-        return LeftOutScores(trial.run.setup.method, judged, scores[tested], self.labels[tested], groups)
+        of_tested = scores[:, tested], self.labels[tested], folds[:, tested], self.groups[tested]
+        return LeftOutScores(setup.method, judged, *of_tested)
+
+    def part_anew(self, scores: LeftOutScores) -> LeftOutScores:
+        """The scores of a method that was fitted to no image, as if it had been fitted in each part."""
+        folds = torch.stack(self._ways)[:, self.tested]
+        rows = torch.isin(scores.judged, self.tested.nonzero().flatten())
+        judged = scores.scores[:1, rows].expand(len(folds), -1, -1)
+        of_rows = scores.judged[rows], judged, scores.labels[rows], folds, scores.groups[rows]
+        return LeftOutScores(scores.method, *of_rows)
 
     def leave_out(
         self,
         trial: Trial,
         rounds: Sequence[Bool[Tensor, "picture"]],
         absent: Sequence[Bool[Tensor, "class"]] = (),
-        *,
-        one_view: bool = False,
     ) -> Iterator[Part]:
         """The scores of left-out pictures with all classes, or with each of two halves of them ``absent``:
-        treated as if they had no images (`absent_classes`).
-
-        A method that has them in closed form gives them, from its training on all images, which is done if
-        it was not; any other is fitted again without the pictures of each round. With ``one_view`` the test
-        view stands for the random ones. Raises as `scores`.
+        treated as if they had no images (`absent_classes`). The method is fitted again without the pictures of
+        each round. Raises as `scores`.
         """
-        method, declared = trial.method, trial.run.setup.declared
-        if not method.cheap or (declared.trains and method.takes_steps):
+        declared = trial.run.setup.declared
+        if not trial.method.cheap or (declared.trains and trial.method.takes_steps):
             raise SettingsError(
-                f"{method.name} is trained in steps, which takes too long to do it again without images"
+                f"{trial.method.name} is trained in steps, which takes too long to do it again without images"
             )
         absent = absent or [torch.zeros(len(self.dataset.classnames)).bool()]
-        has_copies = method.counts_copies and len(self._first) < len(self.images)
-        is_closed = type(method).left_out_scores is not Method.left_out_scores
-        if is_closed and not has_copies:
-            yield from self._closed_form(trial, absent)
-            return
         if trial.pick is not None:  # it keeps what it is
             trial = Trial(self.session, trial.run)
-            method = trial.method
-        images = self._training_images(trial, one_view=one_view and not is_closed)
+        method, images = trial.method, self._training_images(trial)
+        items = torch.arange(len(self.images)) if method.counts_copies else self._first
         method.spares_known = True
         method.set_classes(self.dataset.classnames, self.dataset.templates)
+        labels, place = self.images.labels.cpu()[items], torch.searchsorted(items, self._first)
         for without in absent:
             for left_out in rounds:
                 if declared.trains:
-                    rows = (~self._is_seen(left_out) & ~without[self.images.labels.cpu()]).nonzero().flatten()
-                    few = _select(images, rows)
+                    few = _select(
+                        images, (~self._is_seen(left_out)[items] & ~without[labels]).nonzero().flatten()
+                    )
                     method.before_training(few)
                     if self.unlabeled is not None and method.takes_unlabeled:
                         method.add_unlabeled(few, self._read(trial, self.unlabeled))
-                yield without, left_out, _compute_scores(method, images, self._first[left_out])
+                yield without, left_out, _compute_scores(method, images, place[left_out])
 
     def _is_seen(self, left_out: Bool[Tensor, "picture"]) -> Bool[Tensor, "item"]:
         """Which images are of the groups of some pictures, copies of these among them."""
@@ -173,25 +193,13 @@ class LeftOut:
 
     def folds(self) -> list[tuple[Bool[Tensor, "picture"], Bool[Tensor, "picture"]]]:
         """Pictures that are left out together, and those of other groups, where pictures are in groups."""
-        rounds = self.rounds() if self.is_grouped else []
+        rounds = self.rounds()[: self._folds] if self.is_grouped else []
         return [(left_out, ~self._is_seen(left_out)[self._first]) for left_out in rounds]
-
-    def _closed_form(self, trial: Trial, absent: Sequence[Bool[Tensor, "class"]]) -> Iterator[Part]:
-        if trial.pick is None:
-            trial.train(range(len(self.dataset.classnames)))
-            if self.unlabeled is not None:
-                trial.unlabeled = add_unlabeled(trial, self.unlabeled)
-        key = view_key(trial.method, self.images, trial.run.training.precision)
-        if (trunk := self.session.cache.find("trunk", key)) is not None:  # where others can go on
-            self._trunks.setdefault(trial.method.image_from, trunk)
-        settings = trial.method.left_out_scores()
-        for without, scores in zip(absent, settings[:2] if len(absent) == 2 else settings[2:], strict=True):
-            yield without, self.tested, scores[self.tested.to(scores.device)]
 
     @torch.no_grad()
     def frozen_features(self) -> Float[Tensor, "picture embed"]:
         """The unit image features of the frozen backbone."""
-        trial = self.build(FROZEN)
+        trial = self.build(MethodSetup(FROZEN))
         trunk = self._trunk(trial)
         parts = trunk[self._first.to(trunk.device)].split(trial.method.clip.image.images_at_once)
         return torch.cat([trial.method.frozen_image(part) for part in parts])
@@ -199,12 +207,27 @@ class LeftOut:
     def _read(self, trial: Trial, images: Images) -> TrainingImages:
         return training_images(trial.method, images, trial.run.training, self.run.seed, self.session.cache)
 
-    def _training_images(self, trial: Trial, *, one_view: bool) -> TrainingImages:
-        images = self._read(trial, self.images)
-        if not one_view and trial.run.setup.declared.trains:
-            return images
-        trunk = self._trunk(trial)
-        return TrainingImages(images.labels, lambda _: trunk, images.groups)
+    def _training_images(self, trial: Trial) -> TrainingImages:
+        """The images of a method, each view of which is read once."""
+        images, views = self._read(trial, self.images), dict[int | None, Tensor]()
+        items = torch.arange(len(self.images)) if trial.method.counts_copies else self._first
+
+        def view(number: int | None) -> Tensor:
+            if number not in views:
+                is_shared = number is None and not trial.method.readout_key
+                views[number] = self._trunk(trial)[items] if is_shared else images.view(number)
+                if number is None and not is_shared:
+                    self._keep_trunk(trial)
+            return views[number]
+
+        return TrainingImages(images.labels, view, images.groups)
+
+    def _keep_trunk(self, trial: Trial) -> None:
+        """Let later methods go on from the trunk outputs of this one, if they are at hand."""
+        method = trial.method
+        trunk = self.session.cache.find("trunk", view_key(method, self.images, trial.run.training.precision))
+        if trunk is not None and len(trunk) == len(self.images):
+            self._trunks.setdefault(method.image_from, trunk)
 
     @torch.no_grad()
     def _trunk(self, trial: Trial) -> Float[Tensor, "item token width"]:
@@ -215,7 +238,9 @@ class LeftOut:
         layer = method.image_from
         earlier = max((known for known in self._trunks if known <= layer), default=None)
         if earlier is None:
-            self._trunks[layer] = self._read(trial, self.images).view(None)
+            self._trunks[layer] = training_images(
+                method, self.images, trial.run.training, self.run.seed, self.session.cache, with_copies=True
+            ).view(None)
         elif earlier < layer:
             parts = self._trunks[earlier].split(method.clip.image.images_at_once)
             with mixed(parts[0].device, precision):

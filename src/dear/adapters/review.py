@@ -122,9 +122,9 @@ def review_images(
     class by name alone is not suggested: its scores are of another kind, with nothing to be measured by. The
     label of a file with an ``answered`` hash is right.
     """
-    scores = scores or left_out.scores(left_out.build(FIT_METHOD))
+    scores = scores or left_out.scores(left_out.build(MethodSetup(FIT_METHOD)))
     with_images = left_out.labels.unique()
-    labels = score_labels(scores.scores[:, with_images], torch.searchsorted(with_images, scores.labels))
+    labels = score_labels(scores.mean[:, with_images], torch.searchsorted(with_images, scores.labels))
     is_right = torch.tensor(_are_answered([left_out.pictures], answered))[scores.judged.cpu()]
     probability = labels.probability.masked_fill(is_right.to(labels.probability.device), 0)
     labels = replace(labels, suggested=with_images[labels.suggested], probability=probability)
@@ -243,11 +243,13 @@ def review_data(
             session.cache.progress = report
             name = backbone_or_default(model, pretrained, world=images.dataset.world)
             run = resolve_run(session, name, images, setup, roles, settings, seed=seed)
-        if method == AUTO:
-            method = choose_method(session, run, progress=report).method
         left_out = LeftOut(session, run)
-        judge = method if method_class(method).cheap else FIT_METHOD
-        scores = left_out.scores(left_out.build(judge))
+        choice = choose_method(session, run, progress=report) if method == AUTO else None
+        if choice is not None:
+            setup = choice.setup
+        elif not method_class(setup.method).cheap:
+            setup = MethodSetup(FIT_METHOD)
+        scores = (choice and choice.left_out) or left_out.scores(left_out.build(setup))
         review = review_images(left_out, scores, answered_contents(data))
         issues = (*review.wrong_labels(), *review.twins())
     if out is not None:

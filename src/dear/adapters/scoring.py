@@ -12,11 +12,10 @@ from typing import Any
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from dear.adapters.bundle import Bundle
-from dear.adapters.facts import FEWEST_TO_CALIBRATE, BundleScores, LeftOutTest
-from dear.adapters.leftout import LeftOutScores
+from dear.adapters.facts import CROSS_VALIDATION, FEWEST_TO_CALIBRATE, BundleScores
+from dear.adapters.leftout import LeftOut, LeftOutScores
 from dear.adapters.predictor import Predictor, Vocabulary
 from dear.backbone.names import warn_of_toy
 from dear.curation.wrong_labels import score_labels
@@ -224,7 +223,7 @@ def calibrate_bundle(bundle: Bundle, trial: Trial, images: Images) -> Bundle:
     trial.method.spares_known = True
     held_out = predict(trial.method, images, precision=precision, cache=cache)
     numbers = number_groups(images)
-    groups = len(held_out.labels if numbers is None else numbers.unique())
+    groups = torch.arange(len(held_out.labels)) if numbers is None else numbers
     return _with_temperature(bundle, held_out.logits.float(), held_out.labels, groups)
 
 
@@ -235,14 +234,27 @@ def calibrate_by_left_out(bundle: Bundle, left_out: LeftOutScores) -> Bundle:
     if (images := len(left_out.labels)) < FEWEST_TO_CALIBRATE:
         reason = f"only {plural(images, 'training image')} can be left out, and none is spared"
         return replace(bundle, training=replace(bundle.training, uncalibrated=reason))
-    return _with_temperature(bundle, left_out.scores, left_out.labels, left_out.groups)
+    return _with_temperature(bundle, left_out.mean, left_out.labels, left_out.groups)
 
 
 def _with_temperature(
-    bundle: Bundle, logits: Float[Tensor, "item class"], labels: Int[Tensor, "item"], groups: int
+    bundle: Bundle,
+    logits: Float[Tensor, "item class"],
+    labels: Int[Tensor, "item"],
+    groups: Int[Tensor, "item"],
 ) -> Bundle:
-    """The bundle with the best temperature for labels that do not look wrong: wrong ones, which a classifier
-    rightly contradicts, would make it too modest. All are used where they are fewer than
+    """The bundle with the temperature of `fit_temperature`."""
+    temperature, is_used = fit_temperature(logits, labels, groups)
+    images = int(is_used.sum())
+    facts = replace(bundle.training, calibration_images=images, doubted_labels=len(labels) - images)
+    return replace(bundle, temperature=temperature, training=facts)
+
+
+def fit_temperature(
+    logits: Float[Tensor, "item class"], labels: Int[Tensor, "item"], groups: Int[Tensor, "item"]
+) -> tuple[float, Bool[Tensor, "item"]]:
+    """The best temperature for labels that do not look wrong, and which these are: wrong ones, which a
+    classifier rightly contradicts, would make it too modest. All are used where they are fewer than
     `ENOUGH_LABELS`, more than `MOST_WRONG` of them are taken to be wrong, or the classifier mostly is.
     """
     labels, with_images = labels.to(logits.device), labels.unique().to(logits.device)
@@ -250,20 +262,31 @@ def _with_temperature(
     is_right = float((logits.argmax(dim=1) == labels).double().mean())
     is_believed = len(labels) >= ENOUGH_LABELS and of_images.wrong_share <= MOST_WRONG and is_right > 1 / 2
     is_used = ~of_images.looks_wrong if is_believed else torch.ones_like(of_images.looks_wrong)
-    images, per_group = int(is_used.sum()), len(labels) / groups
-    temperature = best_temperature(logits[is_used], labels[is_used], per_group)
-    facts = replace(bundle.training, calibration_images=images, doubted_labels=len(labels) - images)
-    return replace(bundle, temperature=temperature, training=facts)
+    per_group = len(labels) / len(groups.unique())
+    return best_temperature(logits[is_used], labels[is_used], per_group), is_used
 
 
-def measure_left_out(bundle: Bundle, left_out: LeftOutScores) -> Bundle:
-    """The bundle with the accuracy and the log-loss of training images that were left out of it."""
-    if not len(left_out.labels):
-        return bundle
-    logits, labels = left_out.scores / bundle.temperature, left_out.labels
-    right = int((logits.argmax(dim=1) == labels).sum())
-    test = LeftOutTest(len(labels), right, float(cross_entropy(logits, labels)), left_out.groups)
-    return replace(bundle, training=replace(bundle.training, left_out=test))
+@torch.no_grad()
+def cross_validate(bundle: Bundle, trial: Trial, left_out: LeftOut, choice: LeftOutScores) -> BundleScores:
+    """The accuracy that a fit promises, over all training images that can be left out: each is scored by what
+    the whole procedure is without its part of the images, the choice and the temperature too.
+
+    With few images the temperature is 1, as that of the bundle is.
+    """
+    logits, labels = choice.scores[0].clone(), choice.labels
+    for fold in choice.folds[0].unique():
+        others = choice.folds[0] != fold
+        if int(others.sum()) >= FEWEST_TO_CALIBRATE:
+            of_others = choice.scores[0][others], labels[others], choice.groups[others]
+            logits[~others] /= fit_temperature(*of_others)[0]
+    frozen = left_out.frozen_features()[choice.judged.to(trial.method.clip.image.projection.device)]
+    zero_shot = trial.method.clip.scale * frozen @ trial.method.frozen_text.T
+    predictions = Predictions(
+        bundle.classes, labels, logits, logits, zero_shot=zero_shot.cpu(), frozen=frozen.cpu()
+    )
+    facts: dict[str, Any] = {"data": bundle.training.data, "split": CROSS_VALIDATION, "left_out": 0}
+    facts |= {"images": len(labels), "groups": len(choice.groups.unique()), "classes": len(bundle.classes)}
+    return compute_scores(predictions, BundleScores, **facts)
 
 
 def best_temperature(

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 
-from dear.adapters.facts import BundleScores, NameCost, TrainingFacts, UnlabeledGain
+from dear.adapters.facts import CROSS_VALIDATION, BundleScores, NameCost, TrainingFacts, UnlabeledGain
 from dear.methods.registry import FIT_METHOD
 from dear.stats import LEVEL, describe_groups, gain_interval, share_interval
 from dear.text import list_names, plural, printable
@@ -12,8 +12,6 @@ UNOWNED = "rest"
 """Name of the summed evidence of all attributes that own no head. It is about none of them."""
 WHOLE_IMAGE = "image"
 """The feature of `dear+` that stands for attributes where heads have no roles."""
-WEAK_CALIBRATION = 0.1
-"""Calibration error from which it is said."""
 SELDOM = 0.75
 """Share of left-out images that classes by name alone find, below which it is said that they may find half or
 fewer: beside half of the classes they find more than beside all (docs/use.md, "Other classes").
@@ -91,19 +89,30 @@ def verdict(scores: BundleScores) -> list[str]:
         if scores.let_through is not None:
             line += f"; of the other images {scores.let_through:.1%} look like one of them"
         lines.append(f"{line}.")
-    if (error := scores.calibration_error) > WEAK_CALIBRATION:
-        line = f"Probabilities are off by {100 * error:.1f} points on average"
-        if scores.confidence is not None:
+    if scores.confidence is not None:
+        low, high = accuracy_interval(scores)
+        if not low <= scores.confidence <= high:
             side = "too modest" if scores.confidence < scores.accuracy else "too sure"
-            line += f", {side}: they say {scores.confidence:.1%}, and {scores.accuracy:.1%} are right"
-        lines.append(f"{line}.")
+            line = f"mean probability {scores.confidence:.1%}, {scores.accuracy:.1%} right"
+            lines.append(f"Probabilities are {side}: {line} ({level}: {low:.1%} to {high:.1%}).")
     return lines
+
+
+def accuracy_interval(scores: BundleScores) -> tuple[float, float]:
+    """The interval of the accuracy, at `LEVEL`."""
+    return share_interval(round(scores.accuracy * scores.images), scores.images)
 
 
 def describe_test(scores: BundleScores | None, earlier: BundleScores | None = None) -> list[str]:
     """The `verdict` on a bundle's test images in lines; without any, what was measured of an ``earlier`` fit
     of the same method to some of its images.
     """
+    if scores is not None and scores.split == CROSS_VALIDATION:
+        how = "each left out in turn with its group, of the choice of the method too"
+        lines = [
+            f"Cross-validated on all {plural(scores.images, 'training image')} that can be left out, {how}:"
+        ]
+        return lines + [f"  {line}" for line in verdict(scores)]
     if scores is not None:
         return [f"On {plural(scores.images, 'test image')}:", *(f"  {line}" for line in verdict(scores))]
     lines = ["Not tested: it has no scores on test images."]
@@ -127,12 +136,6 @@ def describe_fit(method: str, facts: TrainingFacts) -> list[str]:
         lines.append(f"  {tried.method:{width}}  {outcome}")
     if facts.unlabeled is not None:
         lines.append(describe_unlabeled(facts.unlabeled))
-    if (test := facts.left_out) is not None:
-        low, high = share_interval(test.right, test.images)
-        share = f"{test.right} of {plural(test.images, 'training image')} right"
-        interval = f"({LEVEL:.0%}: {low:.1%} to {high:.1%})"
-        lines.append(f"Left out in turn, {share} {interval}, log-loss {test.log_loss:.2f}.")
-        lines += describe_groups(test.groups, test.images)
     if facts.doubted_labels:
         labels = plural(facts.doubted_labels, "label")
         lines.append(f"Probabilities are calibrated without {labels} that may be wrong.")
@@ -181,6 +184,11 @@ def explain_features(method: str, features: Sequence[str]) -> dict[str, str]:
         "rep": "what learned tokens beside the image see of it",
         UNOWNED: "attributes that no attention head carries, and so about none of them",
     }
+    if method == "ensemble":
+        explained |= {
+            "class": "how well it fits the name of the class",
+            WHOLE_IMAGE: "how much it looks like your images of the class",
+        }
     like_images = "how much more it looks like your images of the class than like your other images"
     for name in features:
         if method == FIT_METHOD:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import cross_entropy
@@ -98,8 +99,10 @@ def lost(predictions: Predictions) -> int:
 
 
 def chance(predictions: Predictions) -> float:
-    """Accuracy of guessing."""
-    return 1 / len(predictions.classes)
+    """Accuracy of always naming the class with the most images; of guessing, if all images are of one."""
+    counts = torch.bincount(predictions.labels)
+    largest = float(counts.max() / counts.sum()) if int((counts > 0).sum()) > 1 else 0.0
+    return max(largest, 1 / len(predictions.classes))
 
 
 def log_loss(predictions: Predictions) -> float:

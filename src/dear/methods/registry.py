@@ -14,7 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
 from types import MappingProxyType, ModuleType
-from typing import TYPE_CHECKING, get_type_hints
+from typing import TYPE_CHECKING, Any, NamedTuple, get_type_hints
 
 import dear.methods
 from dear.backbone.names import REAL, Access, gives
@@ -50,10 +50,25 @@ DEFAULT_METHOD = "dear"
 AUTO = "auto"
 """In place of the name of a method: `dear fit` chooses one by the training images."""
 FIT_METHOD = "dear+"
-"""The method of `dear fit` where there are too few images to choose by."""
-SIMPLEST_FIRST = (FROZEN, "linear-probe", "tip-adapter", "gda", FIT_METHOD)
-"""The methods that `dear fit` chooses among, by how much there is to store and to explain; those of other
-packages that are `Method.cheap` come after them.
+"""The method of `dear fit` where no image can be left out to choose by, and the judge of labels where the method
+cannot be fitted without images."""
+
+
+class Candidate(NamedTuple):
+    """A method with its settings."""
+
+    method: str
+    settings: Mapping[str, Any] = MappingProxyType({})
+
+
+CANDIDATES = (
+    Candidate("ensemble"),
+    Candidate(FIT_METHOD, MappingProxyType({"views": 0})),
+    Candidate(FIT_METHOD),
+    Candidate(FROZEN),
+)
+"""What `dear fit` chooses among, the first of equals; methods of other packages that are `Method.cheap` come
+after them.
 """
 
 USUAL = (FROZEN, DEFAULT_METHOD)

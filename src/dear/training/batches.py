@@ -208,15 +208,21 @@ class Batches:
 
 
 def training_images(
-    method: Method, images: Images, settings: TrainSettings, seed: int, cache: Cache
+    method: Method,
+    images: Images,
+    settings: TrainSettings,
+    seed: int,
+    cache: Cache,
+    *,
+    with_copies: bool = False,
 ) -> TrainingImages:
     """The argument of `Method.before_training`, whose views are computed on demand.
 
     Random views are drawn from the view seed if there is one, else from the seed, and differ from those of
     every epoch; where the cache keeps readouts by content, they depend on that, not on the image's place.
-    Copies are left out for a method that does not count them.
+    Copies are left out for a method that does not count them, unless they are asked for.
     """
-    if not method.counts_copies and len(first := distinct_pictures(images)) < len(images):
+    if not (with_copies or method.counts_copies) and len(first := distinct_pictures(images)) < len(images):
         images = Subset(images, first)
     reads_content = cache.keeps_readouts_of(method, images)
     preprocess, like = method.clip.preprocess, method.clip.image.projection

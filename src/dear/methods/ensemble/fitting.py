@@ -1,0 +1,238 @@
+"""How the ensemble is fitted: its members to all images, and their weights to left-out ones. `Ensemble` says
+what is computed, and why.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from scipy.optimize import minimize
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from dear.methods.ensemble.members import Linear, list_members
+
+FOLDS = 5
+"""Parts of the images that are left out in turn. To part them anew, and again, gave no better weights."""
+NAME_COST = 0.005
+"""Share of the left-out images of the other classes that a class by its name alone may take."""
+
+
+@dataclass(frozen=True)
+class NameCost:
+    """What a class by its name alone does beside the other classes, on left-out images: each class in turn is
+    scored by its name, beside all others.
+
+    Attributes:
+        threshold: What is taken from its score, so that it takes at most `NAME_COST` of the others' images.
+        taken: The share of the images of other classes that were right and become the class.
+        found: The share of its own images that become it.
+        images: How many images were left out.
+    """
+
+    threshold: float = 0.0
+    taken: float = 0.0
+    found: float = 0.0
+    images: int = 0
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The fitted ensemble, of the classes with images.
+
+    Attributes:
+        weight, bias: The sum of the weighted members but the text.
+        text_weight: The weight of the scores by text.
+        weights: Of each member, by name.
+        parts: The share of text and of images in the scores of left-out images: of their standard deviation
+            over classes.
+    """
+
+    weight: Float[Tensor, "class embed"]
+    bias: Float[Tensor, "class"]
+    text_weight: float
+    weights: dict[str, float]
+    parts: tuple[float, float]
+    name_cost: NameCost
+
+
+def fit(
+    features: Float[Tensor, "item embed"],
+    labels: Int[Tensor, "item"],
+    text: Float[Tensor, "class embed"],
+    order: Int[Tensor, "class"],
+    groups: Int[Tensor, "item"] | None,
+    penalty: float,
+) -> Fit:
+    """Fit the members to all images, and their weights to images that are left out with their groups. Each
+    class has images. ``text`` is times 1 / tau; ``order`` is the place of each class in an order that does
+    not depend on the numbers of classes.
+    """
+    classes = len(text)
+    # Nothing outside of the span of the images changes the scores of these, and few images span little.
+    basis = find_basis(features)
+    spanned, by_text = features @ basis, features @ text.T
+    members = list_members(len(features), basis.shape[1], classes)
+    fitted = [member(spanned, labels, classes) for member in members.values()]
+    fold_of, scores, items = draw_folds(features, labels, order, groups), [], []
+    for fold in fold_of[fold_of >= 0].unique():
+        kept, left_out = fold_of != fold, (fold_of == fold).nonzero().flatten()
+        if len(labels[kept].unique()) < classes:  # a group of several classes holds all images of one
+            continue
+        of_fold = [
+            _score(member(spanned[kept], labels[kept], classes), spanned[left_out])
+            for member in members.values()
+        ]
+        scores.append(torch.stack([by_text[left_out], *of_fold]))
+        items.append(left_out)
+    if items:
+        terms, of_items = torch.cat(scores, dim=1).log_softmax(dim=2), torch.cat(items)
+        weights = fit_weights(terms, labels[of_items], penalty)
+        mixed = torch.tensordot(weights, terms, dims=1)
+        name_cost = measure_name_cost(mixed, by_text[of_items], labels[of_items])
+    else:  # no image can be left out: those of the means, and of the text by how well it tells them
+        terms = torch.stack([by_text, *(_score(member, spanned) for member in fitted)]).log_softmax(dim=2)
+        weights = terms.new_zeros(len(terms))
+        weights[:1] = fit_weights(terms[:1], labels, penalty)
+        weights[1], name_cost = 1.0, NameCost()
+    deviations = (
+        terms[0].std(dim=1).mean() * weights[0],
+        (torch.tensordot(weights[1:], terms[1:], dims=1).std(dim=1).mean()),
+    )
+    total = max(float(sum(deviations)), 1e-12)
+    of_images = weights[1:].tolist()
+    weight = sum(share * matrix for share, (matrix, _) in zip(of_images, fitted, strict=True)) @ basis.T
+    bias = sum(share * offset for share, (_, offset) in zip(of_images, fitted, strict=True))
+    names = dict(zip(("text", *members), weights.tolist(), strict=True))
+    parts = float(deviations[0]) / total, float(deviations[1]) / total
+    return Fit(weight, bias, float(weights[0]), names, parts, name_cost)
+
+
+def _score(member: Linear, features: Float[Tensor, "item embed"]) -> Float[Tensor, "item class"]:
+    weight, bias = member
+    return features @ weight.T + bias
+
+
+def find_basis(features: Float[Tensor, "item embed"]) -> Float[Tensor, "embed direction"]:
+    """An orthonormal basis of what the features span; all directions if they are many."""
+    items, embed = features.shape
+    if items >= embed:
+        return torch.eye(embed, dtype=features.dtype, device=features.device)
+    values, vectors = torch.linalg.eigh(features @ features.T)
+    kept = values > values[-1] * 1e-12
+    basis: Tensor = features.T @ (vectors[:, kept] / values[kept].sqrt())
+    return basis
+
+
+def draw_folds(
+    features: Float[Tensor, "item embed"],
+    labels: Int[Tensor, "item"],
+    order: Int[Tensor, "class"],
+    groups: Int[Tensor, "item"] | None,
+) -> Int[Tensor, "item"]:
+    """The fold of each image: the groups of a class are dealt to folds in the order of their first feature, so
+    that the order of images and classes does not matter. The only group of a class is in none (-1).
+    """
+    leaders = _find_leaders(features, groups)
+    numbers = torch.arange(len(leaders), device=leaders.device)
+    by_content = features[:, 0].argsort(stable=True)
+    by_content = by_content[leaders[by_content] == by_content]
+    in_classes = by_content[labels[by_content].argsort(stable=True)]
+    counts = torch.bincount(labels[in_classes], minlength=len(order))
+    if not (counts > 1).any():
+        return torch.full_like(labels, -1)
+    folds = min(FOLDS, int(counts[counts > 1].median()))
+    starts = (counts.cumsum(dim=0) - counts)[labels[in_classes]]
+    fold_of = torch.zeros_like(labels)
+    fold_of[in_classes] = numbers[: len(in_classes)] - starts + order.to(numbers)[labels[in_classes]]
+    fold_of = (fold_of % folds).masked_fill(counts[labels] < 2, -1)
+    return fold_of[leaders]
+
+
+def _find_leaders(
+    features: Float[Tensor, "item embed"], groups: Int[Tensor, "item"] | None
+) -> Int[Tensor, "item"]:
+    """The image of each one's group whose first feature is the least."""
+    if groups is None:
+        return torch.arange(len(features), device=features.device)
+    leaders, numbers = dict[int, int](), groups.tolist()
+    for item in features[:, 0].argsort(stable=True).tolist():
+        leaders.setdefault(numbers[item], item)
+    return torch.tensor([leaders[number] for number in numbers], device=features.device)
+
+
+def fit_weights(
+    terms: Float[Tensor, "term item class"], labels: Int[Tensor, "item"], penalty: float
+) -> Float[Tensor, "term"]:
+    """The weights of terms, at least 0, that minimize the mean cross-entropy of the weighted sum plus
+    ``penalty`` times their squares: a convex problem, by scipy's L-BFGS-B.
+    """
+    rows = torch.arange(len(labels), device=labels.device)
+    of_labels = terms[:, rows, labels].mean(dim=1)
+
+    def objective(values: np.ndarray) -> tuple[float, np.ndarray]:
+        weights = torch.from_numpy(values).to(terms)
+        mixed = torch.tensordot(weights, terms, dims=1)
+        loss = cross_entropy(mixed, labels) + penalty * weights.square().sum()
+        expected = (terms * mixed.softmax(dim=1)).sum(dim=2).mean(dim=1)
+        gradient = expected - of_labels + 2 * penalty * weights
+        return float(loss), gradient.cpu().numpy()
+
+    start = np.full(len(terms), 1 / len(terms))
+    found = minimize(objective, start, jac=True, bounds=[(0, None)] * len(terms), method="L-BFGS-B")
+    return torch.from_numpy(found.x).to(terms)
+
+
+def level_names(
+    known: Float[Tensor, "item class"], of_known: Float[Tensor, "item class"]
+) -> Float[Tensor, "item 1"]:
+    """What is added to the score by text of a class by its name alone, beside classes with images that have the
+    scores ``known`` and, by text, ``of_known``: the odds of it against all of them stay those by text.
+    """
+    return known.logsumexp(dim=1, keepdim=True) - of_known.logsumexp(dim=1, keepdim=True)
+
+
+def measure_name_cost(
+    scores: Float[Tensor, "item class"], by_text: Float[Tensor, "item class"], labels: Int[Tensor, "item"]
+) -> NameCost:
+    """The cost of a name, and the least threshold, from 0 on, that keeps it below `NAME_COST`."""
+    items, classes = scores.shape
+    if classes < 3:  # beside a single class, nothing is to be lost
+        return NameCost()
+    of_names, of_others = [], []
+    for name in range(classes):
+        others: Bool[Tensor, "class"] = torch.arange(classes, device=scores.device) != name
+        known = scores[:, others]
+        margin = by_text[:, name] + level_names(known, by_text[:, others])[:, 0] - known.amax(dim=1)
+        is_name = labels == name
+        is_right = ~is_name & (scores.masked_fill(~others, -torch.inf).argmax(dim=1) == labels)
+        of_names.append(margin[is_name])
+        of_others.append(margin[is_right].clamp(min=0))
+    pairs = items * (classes - 1)
+    ranked = torch.cat(of_others).sort(descending=True).values
+    rank = int(NAME_COST * pairs)
+    threshold = float(ranked[rank]) if rank < len(ranked) else 0.0
+    found = float((torch.cat(of_names) > threshold).double().mean())
+    return NameCost(threshold, int((ranked > threshold).sum()) / pairs, found, items)
+
+
+def weigh_terms(
+    terms: Sequence[Float[Tensor, "item class"]],
+    text_weight: Tensor | float,
+    has_images: Bool[Tensor, "class"],
+    threshold: Tensor | float,
+) -> Float[Tensor, "term item class"]:
+    """The terms of the scores, text and images, of classes with and without images."""
+    by_text, by_images = terms
+    if not has_images.any():
+        return torch.stack([by_text, torch.zeros_like(by_text)])
+    weighted = torch.stack([text_weight * by_text, by_images])
+    if has_images.all():
+        return weighted
+    known, of_known = weighted.sum(dim=0)[:, has_images], by_text[:, has_images]
+    by_name = by_text + level_names(known, of_known) - threshold
+    return torch.stack(
+        [weighted[0].where(has_images, by_name), weighted[1].where(has_images, torch.zeros_like(by_name))]
+    )
