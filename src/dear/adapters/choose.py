@@ -1,8 +1,8 @@
 """Choose a method by cross-validation on the training images of a data set: each candidate classifies images
 that it was not fitted on, and the best wins. No test image takes part.
 
-The choice is a part of what is fitted, so the accuracy that is promised is that of the choice: for each part of
-the images, the candidate that is the best on the other parts.
+The choice is a part of what is fitted, so the accuracy that is promised is that of the choice: for each part
+of the images, the candidate that is the best on the other parts.
 """
 
 import time

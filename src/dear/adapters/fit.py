@@ -185,8 +185,8 @@ def fit(
             bundle = replace(bundle, known=attempt('"none of these"', partial(find_known, left_out)))
         reviewed = None
         if left_out is not None and review:
-            judge = partial(review_images, left_out, scores, answered_contents(data))
-            reviewed = attempt("the review of labels", judge)
+            judged = partial(review_images, left_out, scores, answered_contents(data))
+            reviewed = attempt("the review of labels", judged)
         if earlier is not None and bundle.scores is None:
             bundle = add_earlier_test(bundle, Bundle.from_pretrained(earlier))
         if review and reviewed is not None:

@@ -1,5 +1,5 @@
-"""Cross-validation on training images: the scores of each by a method that was fitted without it. The choice of
-a method, the accuracy that a fit promises, the review of labels and the calibration of a bundle are made of them.
+"""Cross-validation on training images: the scores of each by a method that was fitted without it. From them
+come the choice of a method, the accuracy that a fit promises, the review of labels and the calibration.
 
 A picture is left out with all its copies (an image that `--dataset.balance` repeats, files of the same bytes)
 and with all that are in a group with it, such as near-duplicates.
@@ -39,8 +39,7 @@ Part = tuple[Bool[Tensor, "class"], Bool[Tensor, "picture"], Float[Tensor, "left
 
 @dataclass(frozen=True)
 class LeftOutScores:
-    """The scores of pictures, each by a method that was fitted without it, with the pictures parted in several
-    ways.
+    """The scores of pictures, each by a method that was fitted without it, in several ways of parting them.
 
     Attributes:
         method: The method.
@@ -160,8 +159,8 @@ class LeftOut:
         absent: Sequence[Bool[Tensor, "class"]] = (),
     ) -> Iterator[Part]:
         """The scores of left-out pictures with all classes, or with each of two halves of them ``absent``:
-        treated as if they had no images (`absent_classes`). The method is fitted again without the pictures of
-        each round. Raises as `scores`.
+        treated as if they had no images (`absent_classes`). The method is fitted again without the pictures
+        of each round. Raises as `scores`.
         """
         declared = trial.run.setup.declared
         if not trial.method.cheap or (declared.trains and trial.method.takes_steps):

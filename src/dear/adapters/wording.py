@@ -10,6 +10,8 @@ from dear.text import list_names, plural, printable
 
 UNOWNED = "rest"
 """Name of the summed evidence of all attributes that own no head. It is about none of them."""
+JUDGES_IMAGES = ("ensemble", FIT_METHOD)
+"""Methods whose features other than that of the class are evidence from images."""
 WHOLE_IMAGE = "image"
 """The feature of `dear+` that stands for attributes where heads have no roles."""
 SELDOM = 0.75
@@ -108,11 +110,9 @@ def describe_test(scores: BundleScores | None, earlier: BundleScores | None = No
     of the same method to some of its images.
     """
     if scores is not None and scores.split == CROSS_VALIDATION:
-        how = "each left out in turn with its group, of the choice of the method too"
-        lines = [
-            f"Cross-validated on all {plural(scores.images, 'training image')} that can be left out, {how}:"
-        ]
-        return lines + [f"  {line}" for line in verdict(scores)]
+        images = plural(scores.images, "image")
+        line = f"Cross-validated on {images}, each left out of everything, the choice of the method too:"
+        return [line, *(f"  {line}" for line in verdict(scores))]
     if scores is not None:
         return [f"On {plural(scores.images, 'test image')}:", *(f"  {line}" for line in verdict(scores))]
     lines = ["Not tested: it has no scores on test images."]
@@ -184,14 +184,9 @@ def explain_features(method: str, features: Sequence[str]) -> dict[str, str]:
         "rep": "what learned tokens beside the image see of it",
         UNOWNED: "attributes that no attention head carries, and so about none of them",
     }
-    if method == "ensemble":
-        explained |= {
-            "class": "how well it fits the name of the class",
-            WHOLE_IMAGE: "how much it looks like your images of the class",
-        }
     like_images = "how much more it looks like your images of the class than like your other images"
     for name in features:
-        if method == FIT_METHOD:
+        if method in JUDGES_IMAGES:
             alone = "" if name == WHOLE_IMAGE else f", by its {name} alone"
             explained.setdefault(name, like_images + alone)
         explained.setdefault(name, f"how well its {name} fits the name of the class")

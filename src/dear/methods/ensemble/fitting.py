@@ -132,8 +132,8 @@ def draw_folds(
     order: Int[Tensor, "class"],
     groups: Int[Tensor, "item"] | None,
 ) -> Int[Tensor, "item"]:
-    """The fold of each image: the groups of a class are dealt to folds in the order of their first feature, so
-    that the order of images and classes does not matter. The only group of a class is in none (-1).
+    """The fold of each image: the groups of a class are dealt to folds in the order of their first feature,
+    so that the order of images and classes does not matter. The only group of a class is in none (-1).
     """
     leaders = _find_leaders(features, groups)
     numbers = torch.arange(len(leaders), device=leaders.device)
@@ -188,8 +188,8 @@ def fit_weights(
 def level_names(
     known: Float[Tensor, "item class"], of_known: Float[Tensor, "item class"]
 ) -> Float[Tensor, "item 1"]:
-    """What is added to the score by text of a class by its name alone, beside classes with images that have the
-    scores ``known`` and, by text, ``of_known``: the odds of it against all of them stay those by text.
+    """What is added to the score by text of a class by its name alone, beside classes with images of scores
+    ``known`` and, by text, ``of_known``: the odds of it against all of them stay those by text.
     """
     return known.logsumexp(dim=1, keepdim=True) - of_known.logsumexp(dim=1, keepdim=True)
 

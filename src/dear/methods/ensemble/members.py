@@ -38,8 +38,8 @@ def fit_means(features: Float[Tensor, "item embed"], labels: Int[Tensor, "item"]
 def fit_discriminant(
     features: Float[Tensor, "item embed"], labels: Int[Tensor, "item"], classes: int, shrinkage: float
 ) -> Linear:
-    """The linear discriminant with equal priors, s_k = f P mu_k - mu_k P mu_k / 2, where P^-1 is the covariance
-    within classes, shrunk: (1 - a) S + a tr(S) / d I. That of class means if nothing varies within classes.
+    """The linear discriminant with equal priors, s_k = f P mu_k - mu_k P mu_k / 2, where P^-1 is the shrunk
+    covariance within classes, (1 - a) S + a tr(S) / d I. That of class means if nothing varies within them.
     """
     means = class_means(features, labels, classes)
     centered = features - means[labels]
