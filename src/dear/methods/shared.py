@@ -310,3 +310,12 @@ def aligned(
 ) -> Float[Tensor, "layer token width"]:
     """Each layer's linear projection of the tokens."""
     return torch.einsum("ts,lws->ltw", tokens, weight) + bias.unsqueeze(1)
+
+
+def find_basis(vectors: Float[Tensor, "item embed"]) -> Float[Tensor, "embed direction"]:
+    """An orthonormal basis of directions that hold these vectors: as many as there are, or all."""
+    items, embed = vectors.shape
+    if items >= embed:
+        return torch.eye(embed, dtype=vectors.dtype, device=vectors.device)
+    basis: Tensor = torch.linalg.qr(vectors.T).Q
+    return basis

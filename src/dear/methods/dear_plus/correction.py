@@ -6,6 +6,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from dear.errors import warn
+from dear.methods.shared import find_basis
 
 ITERATIONS = 100
 """Most iterations of the solver; it stops earlier where nothing changes."""
@@ -34,27 +35,38 @@ def fit_correction(
     """The M that minimizes the mean cross-entropy of (f + f M) t over the classes, plus penalty / 2 |M|^2,
     from zero by L-BFGS. ``text`` is times 1 / tau. Warns if it stops far from the minimum.
     """
+    # Each gradient is made of features and text features, so what they span is all that M needs. In an
+    # orthonormal basis of it, the solver takes the same steps, in fewer numbers.
+    of_images, of_texts = find_basis(features), find_basis(text)
     rows = max(1, SCORES_AT_ONCE // len(text))
-    batches = [*zip(features.split(rows), labels.split(rows), strict=True)]
-    correction = features.new_zeros(features.shape[1], features.shape[1]).requires_grad_()
+    batches = [
+        *zip(
+            (features @ text.T).split(rows),
+            (features @ of_images).split(rows),
+            labels.split(rows),
+            strict=True,
+        )
+    ]
+    texts = text @ of_texts
+    solution = features.new_zeros(of_images.shape[1], of_texts.shape[1]).requires_grad_()
 
     @torch.no_grad()  # which the solver turns off
     def closure() -> Tensor:
-        """The objective; its gradient is left in ``correction``."""
-        loss, gradient = penalty / 2 * correction.square().sum(), penalty * correction
-        directions = text.T + correction @ text.T
-        for part, of_part in batches:
-            logarithms = (part @ directions).log_softmax(dim=1)
+        """The objective; its gradient is left in ``solution``."""
+        loss, gradient = penalty / 2 * solution.square().sum(), penalty * solution
+        directions = solution @ texts.T
+        for scores, part, of_part in batches:
+            logarithms = torch.addmm(scores, part, directions).log_softmax(dim=1)
             picked = torch.arange(len(part), device=part.device), of_part
             loss -= logarithms[picked].sum() / len(features)
             residual = logarithms.exp_()
             residual[picked] -= 1
-            gradient += part.T @ (residual @ text) / len(features)
-        correction.grad = gradient
+            gradient += part.T @ (residual @ texts) / len(features)
+        solution.grad = gradient
         return loss
 
     solver = torch.optim.LBFGS(
-        [correction],
+        [solution],
         max_iter=ITERATIONS,
         max_eval=2 * ITERATIONS,
         tolerance_grad=ENOUGH,
@@ -63,11 +75,11 @@ def fit_correction(
     )
     solver.step(closure)
     closure()  # the gradient of the last step
-    assert correction.grad is not None
+    assert solution.grad is not None
     # The objective curves by the penalty at least, so that the minimum is at most |gradient| / penalty away.
-    if correction.grad.norm() > CLOSE * penalty * correction.detach().norm() + ENOUGH * penalty:
+    if solution.grad.norm() > CLOSE * penalty * solution.detach().norm() + ENOUGH * penalty:
         warn(
             f"dear+: the correction of the class feature has not converged in {ITERATIONS} iterations; a "
             "larger penalty (--dear-plus.penalty) takes fewer."
         )
-    return correction.detach()
+    return of_images @ solution.detach() @ of_texts.T

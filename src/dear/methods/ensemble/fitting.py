@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from dear.methods.ensemble.members import Linear, list_members
+from dear.methods.shared import find_basis
 
 FOLDS = 5
 """Parts of the images that are left out in turn. To part them anew, and again, gave no better weights."""
@@ -113,17 +114,6 @@ def fit(
 def _score(member: Linear, features: Float[Tensor, "item embed"]) -> Float[Tensor, "item class"]:
     weight, bias = member
     return features @ weight.T + bias
-
-
-def find_basis(features: Float[Tensor, "item embed"]) -> Float[Tensor, "embed direction"]:
-    """An orthonormal basis of what the features span; all directions if they are many."""
-    items, embed = features.shape
-    if items >= embed:
-        return torch.eye(embed, dtype=features.dtype, device=features.device)
-    values, vectors = torch.linalg.eigh(features @ features.T)
-    kept = values > values[-1] * 1e-12
-    basis: Tensor = features.T @ (vectors[:, kept] / values[kept].sqrt())
-    return basis
 
 
 def draw_folds(
