@@ -98,7 +98,8 @@ def check_dataset(
         broken, thumbnails = check_images(listing, settings, progress) if decode else (None, {})
         groups = dict[str, str]()
         with as_fault():
-            groups = group_images(listing, settings, thumbnails)
+            groups, remarks = group_images(listing, settings, thumbnails)
+            listing = replace(listing, notes=(*listing.notes, *remarks))
         files = [listing.folder / path for path in listing.paths] if is_drawn(listing, settings) else []
         hashes = hash_files(files, settings.threads, settings.cache_folder())
         listing = divide(listing, settings, groups, dict(zip(listing.paths, hashes, strict=False)))
