@@ -52,7 +52,7 @@ LOOKED_AT = 3
 """Ratios of distances of neighbors by which a dimension is estimated."""
 MOST_PAIRS = 64
 """Pairs of a cluster that are measured to see whether it is a chain."""
-ROWS_AT_ONCE = 1024
+ROWS_AT_ONCE = 256
 MOST_COMPARED = 50_000
 """With more images, near-duplicates are not looked for."""
 

@@ -1,7 +1,5 @@
 """Thumbnails of pictures, and how much of one picture light, a shift and a zoom do not explain by another."""
 
-import math
-
 import torch
 from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
@@ -36,14 +34,17 @@ def thumbnail(picture: UInt8[Tensor, "3 height width"]) -> Thumbnail:
 
 def are_flat(thumbnails: Thumbnails) -> Bool[Tensor, "item"]:
     """True for each picture of a single color, such as a blank page: it is no copy of another one."""
-    return _contrasts(thumbnails) < FLAT
+    return torch.cat([_contrasts(part.float()) for part in thumbnails.split(ROWS_AT_ONCE)]) < FLAT
 
 
 def coarse_features(thumbnails: Thumbnails) -> Float[Tensor, "item feature"]:
     """Unit rows by which pictures are ranked before they are compared: gray pixels at two thirds of the
     resolution and colors at a third, without the mean level.
     """
-    colors = thumbnails.float()
+    return torch.cat([_coarse_features(part.float()) for part in thumbnails.split(ROWS_AT_ONCE)])
+
+
+def _coarse_features(colors: Float[Tensor, "item 3 side side"]) -> Float[Tensor, "item feature"]:
     gray = colors.mean(dim=1, keepdim=True)
     light, color = SIDE * 2 // 3, SIDE // 3
     hues = interpolate(colors - gray, (color, color), mode="area")
@@ -64,9 +65,10 @@ def picture_distances(
     neither little nor most, the nearest others are compared with the moved item.
     """
     parts = [torch.zeros(0, others.shape[1])]
-    contrasts = _contrasts(thumbnails).clamp_min(ROUNDING).log()
     for rows in torch.arange(len(items)).split(ROWS_AT_ONCE):
-        pictures, targets = thumbnails[items[rows]].float(), _unit(thumbnails[others[rows]].float())
+        pictures, neighbors = thumbnails[items[rows]].float(), thumbnails[others[rows]].float()
+        light = _contrasts(neighbors).clamp_min(ROUNDING) / _contrasts(pictures)[:, None].clamp_min(ROUNDING)
+        targets = _unit(neighbors)
         squares = _fit(pictures, targets)[1]
         nearest = squares.argsort(dim=1, stable=True)[:, :LOOKS]
         near = squares.gather(1, nearest)
@@ -75,8 +77,7 @@ def picture_distances(
             columns = nearest[row, rank]
             moved = _squares_of_moved(pictures[row], targets[row, columns])
             squares[row, columns] = torch.minimum(squares[row, columns], moved)
-        steps = contrasts[others[rows]] - contrasts[items[rows], None]
-        squares[steps.abs() > math.log(LIGHT)] = 1
+        squares[(light > LIGHT) | (light < 1 / LIGHT)] = 1
         parts.append(squares.clamp(ROUNDING**2, 1).sqrt())
     return torch.cat(parts)
 
@@ -86,9 +87,9 @@ def _center(pictures: Float[Tensor, "*item 3 side side"]) -> Float[Tensor, "*ite
     return (pictures - pictures.mean(dim=(-2, -1), keepdim=True)).flatten(-3)
 
 
-def _contrasts(thumbnails: Thumbnails) -> Float[Tensor, "item"]:
+def _contrasts(pictures: Float[Tensor, "*item 3 side side"]) -> Float[Tensor, "*item"]:
     """The root mean square of the levels around the mean of each color."""
-    return _center(thumbnails.float()).square().mean(dim=1).sqrt()
+    return _center(pictures).square().mean(dim=-1).sqrt()
 
 
 def _unit(pictures: Float[Tensor, "*item 3 side side"]) -> Float[Tensor, "*item fact"]:
