@@ -39,7 +39,7 @@ BY_CHANCE = 0.2
 """The clusters that are expected to be taken for near-duplicates by chance in a data set without any."""
 LEAST_RATIO, LEAST_INSIDE = 2.0, 1.2
 """The factors that are asked for at least, of clusters in all data and inside of a dense part of it."""
-FEWEST, UNSURE = 5, 3.0
+FEWEST, UNSURE = 5, 2.5
 """The neighborhoods from which a dimension is estimated, and the factor that is asked for with fewer."""
 SCENE, FEWEST_OF_SCENE = 0.25, 8
 """The share of all images, and their number, beyond which a cluster in several classes is no burst."""
