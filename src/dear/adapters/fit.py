@@ -192,7 +192,7 @@ def fit(
         if review and reviewed is not None:
             judge = "" if reviewed.method == bundle.method else reviewed.method
             facts = replace(bundle.training, judged_labels=len(reviewed.judged), judge=judge)
-            issues = (*reviewed.wrong_labels(), *reviewed.twins(test))
+            issues = (*reviewed.wrong_labels(), *reviewed.twins(with_test=test is not None))
             bundle = replace(bundle, review=issues, training=facts)
         for file in features_files:
             tell_reused(file.parent, session.cache)

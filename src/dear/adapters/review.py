@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from pandas import DataFrame
 from torch import Tensor
 
@@ -26,7 +26,7 @@ from dear.curation.wrong_labels import LabelScores, score_labels
 from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import leave_subsets
 from dear.data.images.decode import as_image
-from dear.data.images.photos import HeldImages, PhotoImages, file_hash, image_hashes
+from dear.data.images.photos import HeldImages, PhotoImages, file_hash, image_hashes, make_thumbnails
 from dear.data.loading import held_notes, name_listings, read_source
 from dear.data.settings import DataSettings
 from dear.data.sources.class_names import WHOLE
@@ -61,7 +61,6 @@ class Review:
         images: The training images, each once.
         judged: Which of them could be left out, as indices.
         scores: What is said of the labels of these.
-        features: The unit image features of all images, of the frozen backbone.
         answered: The hashes of files of which somebody said what they show: they are not named again.
     """
 
@@ -70,7 +69,6 @@ class Review:
     images: Images
     judged: Int[Tensor, "judged"]
     scores: LabelScores
-    features: Float[Tensor, "item embed"]
     answered: frozenset[bytes] = frozenset()
 
     def wrong_labels(self) -> list[Issue]:
@@ -83,27 +81,20 @@ class Review:
             for item, other, probability in zip(*rows, strict=True)
         ]
 
-    def twins(self, test: Float[Tensor, "test embed"] | None = None) -> list[Issue]:
-        """Pictures that are nearly the same in different classes and, given the features of the test images,
-        in both parts.
-        """
-        parts: list[Images] = [self.images] if test is None else [self.images, self.dataset.test]
-        features = torch.cat([self.features.cpu(), *([] if test is None else [test.cpu()])])
+    def twins(self, *, with_test: bool = False) -> list[Issue]:
+        """Pictures that are nearly the same in different classes or, ``with_test``, in both parts."""
+        parts: list[Images] = [self.images, *([self.dataset.test] if with_test else [])]
         where = [(part, item) for part in parts for item in range(len(part))]
-        classes = len(self.dataset.classnames)
-        groups = torch.cat([part.labels.cpu() + classes * side for side, part in enumerate(parts)])
-
-        def load(item: int) -> Tensor:
-            part, index = where[item]
-            return part.load(torch.tensor([index]))[0]
-
+        labels = torch.cat([part.labels.cpu() for part in parts])
+        sides = torch.cat([torch.full((len(part),), side) for side, part in enumerate(parts)])
+        pairs = find_twins(torch.cat([*map(make_thumbnails, parts)]), labels, sides)
         names, issues = self.dataset.classnames, []
         answered = _are_answered(parts, self.answered)
-        for pair in find_twins(features, groups, load):
+        for pair in pairs:
             if any(answered[item] for item in pair):
                 continue
             first, second = (name_image(*where[item]) for item in pair)
-            label, other = (names[int(groups[item]) % classes] for item in pair)
+            label, other = (names[int(labels[item])] for item in pair)
             issues.append(Issue(first, label, other, other=second))
         return issues
 
@@ -128,10 +119,8 @@ def review_images(
     is_right = torch.tensor(_are_answered([left_out.pictures], answered))[scores.judged.cpu()]
     probability = labels.probability.masked_fill(is_right.to(labels.probability.device), 0)
     labels = replace(labels, suggested=with_images[labels.suggested], probability=probability)
-    images, features = left_out.pictures, left_out.frozen_features()
-    return Review(
-        left_out.dataset, scores.method, images, scores.judged, labels, features, frozenset(answered)
-    )
+    images = left_out.pictures
+    return Review(left_out.dataset, scores.method, images, scores.judged, labels, frozenset(answered))
 
 
 def name_image(images: Images, index: int) -> str:

@@ -2,18 +2,16 @@
 images to label next, no two alike.
 """
 
-from collections.abc import Callable
-from itertools import chain
-
 import torch
-from jaxtyping import Bool, Float, Int, UInt8
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from dear.data.image_check import SAME, thumbnail
+from dear.data.images.near_duplicates import MOST_COMPARED, find_near_duplicates
+from dear.data.images.thumbnails import Thumbnails, coarse_features, picture_distances
 
-ALIKE = 0.75
-"""Cosine of image features from which the nearest picture is looked at. Photographs of lite that were resized
-to 60% have at least 0.78."""
+RESAVED = 0.2
+"""The distance of thumbnails up to which pictures are there twice: 98% of photographs and drawings that were
+saved as JPEG with quality 60, resized or brightened have at most that."""
 ROWS_AT_ONCE = 1024
 LOOSE, ROUNDING = 0.2, 1e-6
 """The share of nearest neighbors that may be too far from each other for a group of a new class."""
@@ -21,25 +19,34 @@ LOOSE, ROUNDING = 0.2, 1e-6
 MEASURED = 2000
 """Images, spread evenly, that say how near to each other images are."""
 
-Load = Callable[[int], UInt8[Tensor, "3 height width"]]
-
 
 def find_twins(
-    features: Float[Tensor, "item embed"], groups: Int[Tensor, "item"], load: Load
+    thumbnails: Thumbnails, labels: Int[Tensor, "item"], sides: Int[Tensor, "item"]
 ) -> list[tuple[int, int]]:
-    """Pairs of pictures of different groups that are nearly the same, each picture with its nearest by unit
-    image features; ``load`` gives the picture of an item.
+    """Pairs of pictures of different classes or sides of a split that differ by no more than saving again,
+    resizing or other light would, each picture with the most alike of its near-duplicates.
     """
+    if not 1 < len(thumbnails) <= MOST_COMPARED:
+        return []
+    features, places = coarse_features(thumbnails), labels + (int(labels.max()) + 1) * sides
     pairs = set[tuple[int, int]]()
-    for rows in torch.arange(len(features)).split(ROWS_AT_ONCE):
-        cosines = features[rows] @ features.T
-        cosines[groups[rows, None] == groups] = -1
-        best = cosines.max(dim=1)
-        for row in (best.values >= ALIKE).nonzero().flatten().tolist():
-            first, second = sorted((int(rows[row]), int(best.indices[row])))
-            pairs.add((first, second))
-    thumbnails = {item: thumbnail(load(item)) for item in sorted({*sum(pairs, ())})}
-    return [pair for pair in sorted(pairs) if float(thumbnails[pair[0]] @ thumbnails[pair[1]]) >= SAME]
+    for group in find_near_duplicates(thumbnails, labels).groups:
+        items = torch.tensor(group)
+        for rows in items.split(ROWS_AT_ONCE):
+            cosines = features[rows] @ features[items].T
+            cosines[places[rows][:, None] == places[items]] = -1
+            best = cosines.max(dim=1)
+            ends = zip(rows.tolist(), items[best.indices].tolist(), best.values.tolist(), strict=True)
+            pairs |= {(min(row, other), max(row, other)) for row, other, cosine in ends if cosine > -1}
+    ordered = sorted(pairs)
+    if not ordered:
+        return []
+    first, second = torch.tensor(ordered).T
+    distances = torch.minimum(
+        picture_distances(thumbnails, first, second[:, None]),
+        picture_distances(thumbnails, second, first[:, None]),
+    )
+    return [pair for pair, near in zip(ordered, distances[:, 0] <= RESAVED, strict=True) if near]
 
 
 def choose_next(
@@ -72,13 +79,29 @@ def choose_all(
     if len(of_classes):
         chosen = choose_next(probabilities[of_classes], features[of_classes], count)
         picked = [(int(item), 0) for item in of_classes[chosen]]
-    groups, limit = list[list[int]](), find_limit(features, LOOSE) - ROUNDING
-    for item in others.tolist():
-        near = [group for group in groups if float((features[group] @ features[item]).max()) > limit]
-        groups = [group for group in groups if group not in near] + [[*chain(*near), item]]
+    groups = link_groups(features[others], find_limit(features, LOOSE) - ROUNDING)
     ranked = sorted(groups, key=lambda group: (-len(group), min(group)))
-    new = [(item, number) for number, group in enumerate(ranked, start=1) for item in sorted(group)]
+    new = [
+        (int(others[item]), number) for number, group in enumerate(ranked, start=1) for item in sorted(group)
+    ]
     return picked + new[:count]
+
+
+def link_groups(features: Float[Tensor, "item embed"], limit: float) -> list[list[int]]:
+    """Single linkage: items whose cosine exceeds the limit are in one group. Each is compared once with those
+    that are in no group yet.
+    """
+    groups, left = list[list[int]](), torch.arange(len(features), device=features.device)
+    while len(left):
+        group, reached, left = list[int](), left[:1], left[1:]
+        while len(reached):
+            group += reached.tolist()
+            found = torch.zeros_like(left, dtype=torch.bool)
+            for rows in reached.split(ROWS_AT_ONCE):
+                found |= (features[rows] @ features[left].T > limit).any(dim=0)
+            reached, left = left[found], left[~found]
+        groups.append(group)
+    return groups
 
 
 def margins(probabilities: Float[Tensor, "item class"]) -> Float[Tensor, "item"]:

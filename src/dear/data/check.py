@@ -86,6 +86,7 @@ def check_dataset(
     Raises the errors of `read_listing` if nothing can be read from the lists.
     """
     names, stop = [names] if isinstance(names, str) else names, replace(settings, broken="stop")
+    has_drawn = False
     with collected_faults() as faults:
         try:
             listing = read_listing(names, stop)
@@ -98,9 +99,11 @@ def check_dataset(
         broken, thumbnails = check_images(listing, settings, progress) if decode else (None, {})
         groups = dict[str, str]()
         with as_fault():
-            groups = group_images(listing, settings, thumbnails)
+            groups, remarks = group_images(listing, settings, thumbnails)
+            listing = replace(listing, notes=(*listing.notes, *remarks))
         files = [listing.folder / path for path in listing.paths] if is_drawn(listing, settings) else []
         hashes = hash_files(files, settings.threads, settings.cache_folder())
+        has_drawn = is_drawn(listing, settings)
         listing = divide(listing, settings, groups, dict(zip(listing.paths, hashes, strict=False)))
         duplicates = same_images(listing, settings) if decode else None
         for line in contradictions(listing, duplicates or []):
@@ -109,6 +112,8 @@ def check_dataset(
     other_names = _compare_names(listing)
     warnings = [*_class_warnings(listing), *duplicate_warnings(listing, duplicates or [])]
     warnings += [*describe_leak(listing, groups), *describe_misuse(listing)]
+    if has_drawn and listing.splits.get("train") and not listing.splits.get("test"):
+        warnings.append("no image is left to test on: each class is one image or one group of images")
     return Check(
         name=listing.name,
         folder=str(listing.folder),

@@ -11,15 +11,14 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Float, UInt8
-from torch import Tensor
-from torch.nn.functional import interpolate, normalize
 
 from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import Subset, leave_subsets
 from dear.data.images.decode import decode
 from dear.data.images.hashes import hash_files, read_once
+from dear.data.images.near_duplicates import MOST_COMPARED, find_near_duplicates
 from dear.data.images.photos import LoadedImages, image_hashes, in_parallel
+from dear.data.images.thumbnails import SIDE, Thumbnail, thumbnail
 from dear.data.settings import DataSettings
 from dear.data.sources.listing import Listing
 from dear.errors import DataError, warn
@@ -28,16 +27,9 @@ from dear.reading.files import file_size
 from dear.text import FEW, list_names, plural
 
 CHUNK = 256  # images between two calls of `progress`
-SAME, SIDE = 0.97, 16
-"""Correlation of thumbnails, of as many gray pixels a side, from which two pictures are the same: drawings
-and photographs that were saved again, resized or brightened have at least 0.986, others at most 0.92."""
-TABLE = "thumbnails"
+TABLE = "color_thumbnails"
 NO_GROUP = "none"
 """The setting with which near-duplicates are parted."""
-AT_ONCE, MOST_COMPARED = 1024, 50_000
-"""Images that are compared with all others at a time; with more, near-duplicates are not looked for."""
-
-Thumbnail = Float[Tensor, "pixel"]
 
 
 def check_images(
@@ -65,7 +57,8 @@ def check_images(
         contents = read_once([listing.folder / path for path in chunk], _pixels_of, threads, cache, TABLE)
         for path, content in zip(chunk, contents, strict=True):
             if content:
-                thumbnails[path] = torch.frombuffer(bytearray(content), dtype=torch.float32)
+                pixels = torch.frombuffer(bytearray(content), dtype=torch.half)
+                thumbnails[path] = pixels.view(3, SIDE, SIDE)
         broken = [path for path in chunk if path not in thumbnails]
         reasons |= zip(broken, in_parallel(reason, broken, threads), strict=True)
         progress("reading images", start + len(chunk), len(paths))
@@ -76,22 +69,16 @@ def _pixels_of(file: Path) -> bytes:
     """The thumbnail of a file as bytes; none of one that cannot be decoded."""
     with suppress(DataError):
         if os.path.isfile(file):
-            return thumbnail(decode(file, coarse=True)).float().numpy().tobytes()
+            return thumbnail(decode(file, coarse=True)).numpy().tobytes()
     return b""
-
-
-def thumbnail(picture: UInt8[Tensor, "3 height width"]) -> Thumbnail:
-    """Gray pixels with mean 0 and length 1, so that products are correlations."""
-    gray = picture.double().mean(dim=0)[None, None]
-    small = interpolate(gray, (SIDE, SIDE), mode="bilinear", antialias=True).flatten()
-    return normalize(small - small.mean(), dim=0)
 
 
 def group_images(
     listing: Listing, settings: DataSettings, thumbnails: Mapping[str, Thumbnail]
-) -> dict[str, str]:
+) -> tuple[dict[str, str], list[str]]:
     """The group of each image that is in one with others, by path: near-duplicates, and those of the same
-    group by `DataSettings.group`. Raises DataError for a group that is neither a column nor a match.
+    group by `DataSettings.group`; and remarks for the user. Raises DataError for a group that is neither a
+    column nor a match.
     """
     of_path, paths = dict(listing.groups), listing.paths
     if settings.group not in (None, NO_GROUP) and not of_path:
@@ -107,27 +94,35 @@ def group_images(
             )
     first = dict[str, str]()
     pairs = [(path, first.setdefault(group, path)) for path, group in of_path.items() if group]
-    if settings.group != NO_GROUP and len(thumbnails) <= MOST_COMPARED:
-        known = [path for path in paths if path in thumbnails]
-        pixels = torch.stack([thumbnails[path] for path in known]).float() if known else torch.zeros(0, 1)
-        for rows in torch.arange(len(known)).split(AT_ONCE):
-            alike = (pixels[rows] @ pixels.T >= SAME).nonzero()
-            pairs += [(known[int(rows[row])], known[other]) for row, other in alike.tolist()]
+    notes, known = list[str](), [path for path in paths if path in thumbnails]
+    if settings.group != NO_GROUP and 1 < len(known) <= MOST_COMPARED:
+        labels = _labels(listing)
+        found = find_near_duplicates(
+            torch.stack([thumbnails[path] for path in known]), torch.tensor([labels[path] for path in known])
+        )
+        pairs += [(known[group[0]], known[other]) for group in found.groups for other in group[1:]]
+        if found.scene and not of_path:
+            notes.append(
+                f"{found.scene} of {len(paths)} images show one scene, in several classes: each counts as an "
+                "image of its own. If some belong together, such as the photographs of one object, "
+                "--dataset.group says which"
+            )
     if not pairs:
-        return {}
+        return {}, notes
     from scipy.sparse import coo_array  # takes as long to load as some data sets
     from scipy.sparse.csgraph import connected_components
 
     numbers = {path: number for number, path in enumerate(paths)}
-    edges = np.array([(numbers[path], numbers[other]) for path, other in pairs], dtype=int).reshape(-1, 2).T
+    edges = np.array([(numbers[path], numbers[other]) for path, other in pairs], dtype=int).T
     graph = coo_array((np.ones(edges.shape[1]), edges), shape=(len(paths), len(paths)))
     _, components = connected_components(graph, directed=False)
     sizes, leaders = Counter(components.tolist()), dict[int, str]()
-    return {
+    groups = {
         path: leaders.setdefault(number, path)
         for path, number in zip(paths, components.tolist(), strict=True)
         if sizes[number] > 1
     }
+    return groups, notes
 
 
 def name_groups(groups: Mapping[str, str], contents: Mapping[str, bytes]) -> dict[str, str]:

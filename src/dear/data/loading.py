@@ -12,7 +12,6 @@ import torch
 from dear.data.dataset import Dataset, Images, assemble
 from dear.data.fewshot import Subset
 from dear.data.image_check import (
-    Thumbnail,
     check_images,
     contradictions,
     describe_leak,
@@ -20,10 +19,10 @@ from dear.data.image_check import (
     group_images,
     group_same,
     name_groups,
-    thumbnail,
 )
 from dear.data.images.hashes import hash_files
 from dear.data.images.photos import HeldImages, LoadedImages, PhotoImages, place_of
+from dear.data.images.thumbnails import Thumbnail, thumbnail
 from dear.data.names import FILES, missing_error, path_of
 from dear.data.settings import DataSettings
 from dear.data.sources import archive, huggingface, table
@@ -177,7 +176,7 @@ def photographs(listing: Listing, settings: DataSettings, read: ReadImage | None
     if read is None and (is_skipping or needs_split):
         broken, thumbnails = check_images(listing, settings)
         listing = _without_broken(listing, broken) if is_skipping else listing
-    elif read is not None and needs_split:
+    elif read is not None and (settings.broken == "skip" or needs_split):
         every = HeldImages([(path, 0) for path in listing.paths], read, settings.short_side, settings.threads)
         pixels = every.load(torch.arange(len(every)), lambda picture, _: thumbnail(picture))
         thumbnails = dict(zip(listing.paths, pixels, strict=True))
@@ -186,7 +185,8 @@ def photographs(listing: Listing, settings: DataSettings, read: ReadImage | None
         files = [listing.folder / path for path in listing.paths]
         hashes = hash_files(files, settings.threads, settings.cache_folder())
         contents = dict(zip(listing.paths, hashes, strict=True))
-    groups = group_images(listing, settings, thumbnails)
+    groups, remarks = group_images(listing, settings, thumbnails)
+    listing = replace(listing, notes=(*listing.notes, *remarks))
     listing = divide(listing, settings, groups, contents)
     listing = replace(listing, notes=(*listing.notes, *named_only(listing), *describe_misuse(listing)))
     for note in listing.notes:
@@ -206,6 +206,8 @@ def photographs(listing: Listing, settings: DataSettings, read: ReadImage | None
     named = name_groups(groups, contents)
     for part, rows in listing.splits.items():
         photos[part].groups = [named.get(row.path, "") for row in rows]
+        if rows and all(row.path in thumbnails for row in rows):
+            photos[part].thumbnails = torch.stack([thumbnails[row.path] for row in rows])
     named_contents = [(path if read is None else place_of(path), digest) for path, digest in contents.items()]
     leaks, copies, contradiction = describe_leak(listing, groups), group_same(named_contents), ""
     if read is not None:  # they are called by their indices

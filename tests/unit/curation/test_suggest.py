@@ -5,11 +5,12 @@ from pathlib import Path
 import pytest
 import torch
 from PIL import Image
+from scipy.sparse.csgraph import connected_components
 from torch.nn.functional import normalize
 
 from dear.adapters.results import Suggestion, write_suggestions
 from dear.adapters.review import apply_labels
-from dear.curation.twins import choose_all, choose_next, find_limit, margins
+from dear.curation.twins import choose_all, choose_next, find_limit, link_groups, margins
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.errors import DataError
@@ -40,6 +41,18 @@ def test_what_is_of_no_class_comes_apart_and_by_groups() -> None:
         [0, 1, 3, 6, 8], [2, 4, 7, 11, 12], [5],
     ]  # fmt: skip
     assert choose_all(probabilities, features, unlike, 3)[2:] == [(0, 1), (1, 1), (3, 1)]
+
+
+def test_groups_are_the_components_of_likenesses() -> None:
+    """As those of the graph of all pairs, also where a group is a chain."""
+    angles = torch.rand(60, generator=torch.Generator().manual_seed(1)).mul(6.28)
+    features, limit = torch.stack([angles.cos(), angles.sin()], dim=1), float(torch.tensor(0.06).cos())
+    _, parts = connected_components((features @ features.T > limit).numpy(), directed=False)
+    expected = {frozenset((parts == part).nonzero()[0].tolist()) for part in set(parts.tolist())}
+    groups = link_groups(features, limit)
+    assert {*map(frozenset, groups)} == expected
+    assert sum(map(len, groups)) == 60
+    assert 5 < len(groups) < 50
 
 
 def test_a_single_class_has_no_second() -> None:

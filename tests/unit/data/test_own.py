@@ -8,7 +8,9 @@ from random import Random
 
 import numpy as np
 import pytest
-from PIL import Image
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image, ImageDraw
 
 from dear.data.check import check_dataset
 from dear.data.loading import load_dataset
@@ -74,6 +76,30 @@ class TestSplit:
         share = len(splits["test"]) / len(rows)
         assert 0.2 < share < 0.4
 
+    @given(data=st.data())
+    @settings(max_examples=60, deadline=None)
+    def test_no_class_is_left_without_an_image_to_train_on(self, data: st.DataObject) -> None:
+        """Classes that share groups, with any sizes, sides and shares: unless all groups of a class were
+        tested on before and it is trained on nowhere else.
+        """
+        classes, kinds = data.draw(st.integers(1, 12)), data.draw(st.integers(1, 12))
+        rows = [
+            Row(f"{label}/{number}.png", label)
+            for label in range(classes)
+            for number in range(data.draw(st.integers(1, 5)))
+        ]
+        groups = {row.path: f"site {data.draw(st.integers(0, kinds))}" for row in rows}
+        for row in data.draw(st.lists(st.sampled_from(rows), max_size=len(rows))):
+            groups.pop(row.path, None)
+        sides = {"site 0": "test"} if data.draw(st.booleans()) else {}
+        splits = seeded_split(rows, data.draw(st.floats(0.05, 0.95)), 1, groups=groups, sides=sides)
+        assert Counter(row for part in splits.values() for row in part) == Counter(rows)
+        of_train = {row.label for row in splits["train"]}
+        free = {row.label for row in rows if groups.get(row.path, "") not in sides}
+        assert of_train == free
+        names = [{groups.get(row.path, row.path) for row in part} for part in splits.values()]
+        assert not names[0] & names[1]
+
     def test_frames_of_clips_stay_together(self, tmp_path: Path) -> None:
         """Six clips of 40 frames, two a class, told apart by what they show or by their names: one clip of
         each class is tested on.
@@ -109,6 +135,30 @@ class TestSplit:
             path.rename(part / path.name)
         leaking = check_dataset(str(tmp_path / "given"), DataSettings(cache=tmp_path / "cache"))
         assert any("120 of 120 test images are near-duplicates" in line for line in leaking.warnings)
+
+    def test_one_scene_in_several_classes_is_told_and_split_by_images(self, tmp_path: Path) -> None:
+        """Parts under one camera, with or without a line; with a pattern that says which belong together, no
+        more than that is.
+        """
+        scene = np.random.default_rng(0).integers(30, 220, (6, 8, 3)).astype(np.uint8)
+        scene = np.asarray(Image.fromarray(scene).resize((160, 120), Image.Resampling.BICUBIC), dtype=float)
+        for number in range(20):
+            pixels = scene + np.random.default_rng(number).normal(0, 3, scene.shape)
+            image = Image.fromarray(pixels.clip(0, 255).astype(np.uint8))
+            if number % 2:
+                ImageDraw.Draw(image).line([40 + number, 40, 70 + number, 70], fill="white", width=2)
+            path = tmp_path / "photos" / ("good", "scratch")[number % 2] / f"part{number // 4}_{number}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            image.save(path)
+        for group, told in ((None, True), (r"part\d", False)):
+            settings_of = DataSettings(group=group, cache=tmp_path / "cache")
+            data = load_dataset(tmp_path / "photos", settings_of)
+            assert any("20 of 20 images show one scene" in note for note in data.notes) == told
+            found = check_dataset(str(tmp_path / "photos"), settings_of)
+            assert found.counts == {part: len(getattr(data, part)) for part in ("train", "test")}
+            if told:
+                assert found.counts == {"train": 14, "test": 6}
+                assert not any(data.train.groups)
 
     def test_names_of_files_and_folders_do_not_matter(self, tmp_path: Path) -> None:
         """The contents of each side and each group stay where all files and classes are called otherwise,

@@ -128,7 +128,7 @@ def decode(
     try:
         with open_image(content) as file:
             if coarse:
-                file.draft("RGB", (32, 32))
+                file.draft("RGB", (64, 64))
             return as_picture(file, short_side)
     except Exception as error:  # the exceptions of decoders differ between formats
         raise DataError(f"cannot read the image {path}: {first_line(error).rstrip('.')}.") from error

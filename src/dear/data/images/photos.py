@@ -21,6 +21,7 @@ from torch import Tensor
 from dear.data.dataset import Images, Picture, fingerprint
 from dear.data.fewshot import leave_subsets
 from dear.data.images.decode import as_image, as_picture, decode, local_path, read_image
+from dear.data.images.thumbnails import SIDE, Thumbnails, thumbnail
 from dear.errors import DataError
 from dear.reading.files import file_size
 
@@ -37,6 +38,7 @@ TAKEN = (
     "with 1 for the 3 or without it, or the bytes of an image file"
 )
 STACK = "several gray images are N x 1 x height x width, or a list"
+PICTURES_AT_ONCE = 256  # that are in memory to make thumbnails of
 _decoding = threading.Lock()  # an image that the user opened is not thread-safe
 
 View = Callable[[Picture, int], Any]
@@ -56,6 +58,7 @@ class LoadedImages:
         self.labels, self._room, self.threads = labels, room, threads
         self.sizes: Sequence[int | None] = [None] * len(labels)  # of files, in bytes
         self.groups: Sequence[str] = [""] * len(labels)  # of images that belong together, such as twins
+        self.thumbnails: Thumbnails | None = None  # if they were made to find near-duplicates
         self._pictures: dict[int, Picture] = {}
         self._lock = threading.Lock()
 
@@ -237,6 +240,19 @@ def distinct_pictures(images: Images) -> Int[Tensor, "picture"]:
     for item, key in enumerate(zip(picture_names(images), images.labels.tolist(), strict=True)):
         first.setdefault(key, item)
     return torch.tensor([*first.values()], dtype=torch.int64)
+
+
+def make_thumbnails(images: Images) -> Thumbnails:
+    """The thumbnail of each item, as it was made when the data was read, else anew. Raises DataError for an
+    unreadable image.
+    """
+    base, items = leave_subsets(images, torch.arange(len(images)))
+    if isinstance(base, LoadedImages) and base.thumbnails is not None:
+        return base.thumbnails[items]
+    parts = [torch.zeros(0, 3, SIDE, SIDE, dtype=torch.half)]
+    for rows in items.split(PICTURES_AT_ONCE):
+        parts += [thumbnail(picture)[None] for picture in base.load(rows)]
+    return torch.cat(parts)
 
 
 def file_hash(path: Path) -> bytes:

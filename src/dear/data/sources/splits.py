@@ -5,7 +5,7 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from functools import lru_cache
 from itertools import chain
@@ -110,6 +110,7 @@ def divide(
         drawn = seeded_split(
             rows, share, settings.split_seed, settings.least_train,
             groups=groups, contents=contents, sides=sides,
+            trained={row.label for row in given.get("train", ())},
         )  # fmt: skip
         notes = _describe_drawn(listing, drawn, settings, share, groups)
         origin = f"dear, seed {settings.split_seed}"
@@ -169,21 +170,26 @@ def seeded_split(
     groups: Mapping[str, str] = MappingProxyType({}),
     contents: Mapping[str, bytes] = MappingProxyType({}),
     sides: Mapping[str, str] = MappingProxyType({}),
+    trained: Set[int] = frozenset(),
 ) -> dict[str, tuple[Row, ...]]:
     """Divide each class's images by the share to test on, rounded; ``groups`` by path stay whole, across
     classes too, so that the share is met as nearly as whole groups can. ``sides`` are those of groups that
-    have one.
+    have one, ``trained`` the classes that have images to train on elsewhere.
 
     Images are ordered by a hash of seed and content (of the path, for one without a content), so that an
     image's part does not depend on other classes, the names of files and folders or a random generator. Both
     parts get at least one image of each class, and that to train on ``least_train`` if there are more; a
-    class of one image or group has it to train on.
+    class of one image or group has it to train on. Where a class shares all its groups with others that are
+    tested on them, the smallest is trained on instead.
     """
 
     def rank(row: Row) -> tuple[bytes, str]:
         path = compose(row.path)  # so that it is the same on every machine
         content = contents.get(row.path, b"").hex() or path
         return hashlib.sha256(f"{seed}/{content}".encode("utf-8", "surrogatepass")).digest(), path
+
+    def group_of(row: Row) -> str:
+        return groups.get(row.path, row.path)
 
     parts: dict[str, list[Row]] = {"train": [], "test": []}
     side_of, rows_by_class = dict(sides), dict[int, list[Row]]()
@@ -192,7 +198,7 @@ def seeded_split(
     for members in rows_by_class.values():
         rows_by_group = dict[str, list[Row]]()
         for row in members:
-            rows_by_group.setdefault(groups.get(row.path, row.path), []).append(row)
+            rows_by_group.setdefault(group_of(row), []).append(row)
         wanted = max(round((1 - test_share) * len(members)), least_train)
         sizes = Counter({"train": 0, "test": 0})
         for group in rows_by_group.keys() & side_of.keys():
@@ -204,8 +210,15 @@ def seeded_split(
             part = "train" if is_room and (sizes["test"] or not (is_last and sizes["train"])) else "test"
             side_of[group] = part
             sizes[part] += size
-        for group, inside in rows_by_group.items():
-            parts[side_of[group]] += inside
+    images = Counter(map(group_of, rows))
+    for label, members in rows_by_class.items():
+        own = [*dict.fromkeys(map(group_of, members))]
+        movable = [group for group in own if group not in sides]
+        if label not in trained and movable and all(side_of[group] == "test" for group in own):
+            side_of[min(movable, key=lambda group: images[group])] = "train"
+    for members in rows_by_class.values():
+        for row in members:
+            parts[side_of[group_of(row)]].append(row)
     return {part: tuple(sorted(listed, key=lambda row: row.label)) for part, listed in parts.items()}
 
 
