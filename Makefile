@@ -29,7 +29,7 @@ endef
 UV_INSTALL = @echo "installing into $(VENV) (the first time takes a few minutes)"; \
 	$(RUN_UV) pip install --python $(BIN)/python --constraint $(CONSTRAINTS)
 
-.PHONY: help demo test test-long check format docs site release screenshots pretrain bench bench-gpu pins clean
+.PHONY: help demo test test-long check format docs site release screenshots pretrain bench bench-gpu zoo pins clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
@@ -89,6 +89,10 @@ bench: $(VENV)/.dev ## Run the small benchmarks (5 minutes on 2 cores) and write
 	$(BIN)/python benchmarks/predict.py --batch 16 --repeats 4 --out benchmarks/results/evaluate.json
 	$(BIN)/python benchmarks/table.py
 
+zoo: $(VENV)/.dev ## Try dear fit on public pictures of others (10 minutes, 200 MB to download) and write its table
+	$(BIN)/python -m benchmarks.zoo
+	$(BIN)/python benchmarks/table.py
+
 RESULTS := benchmarks/results
 bench-gpu: $(VENV)/.dev ## Test and measure on an NVIDIA GPU (some minutes) and write the tables into the pages
 	$(BIN)/python -m pytest -q tests/gpu
@@ -103,7 +107,7 @@ pins: $(VENV)/.dev ## Regenerate the pinned versions
 	mv $(CONSTRAINTS).new $(CONSTRAINTS)
 
 clean: ## Remove the environment, the caches and the demo's output
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache build dist site demo-out
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache build dist site demo-out zoo
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The environment with uv in it.

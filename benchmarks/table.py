@@ -2,22 +2,26 @@
 
 Each table is between the lines <!-- table: NAME --> and <!-- end -->; without a result it reads "Not
 measured." A number in a sentence is between <!-- value: NAME ROW COLUMN --> and <!-- end -->, rows from 0.
+The table "zoo" is of zoo.csv: the sets of `python -m benchmarks.zoo`, and the mean of each column.
 """
 
 import argparse
+import csv
 import json
 import re
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks/results"
 PAGES = [
-    *(ROOT / "docs" / name for name in ("performance.md", "reproduce.md", "search.md")),
+    *(ROOT / "docs" / name for name in ("choose.md", "performance.md", "reproduce.md", "search.md")),
     *(ROOT / name for name in ("README.md", "benchmarks/README.md")),
 ]
 PLACE = re.compile(r"(<!-- table: ([a-z_-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 VALUE = re.compile(r"(<!-- value: ([a-z_]+) (\d+) ([^>]+?) -->).*?(<!-- end -->)")
+RIVALS = ("logistic regression", "LDA", "means", "standardized means", "neighbors")
 HIDDEN = ("all seconds", "gap to naive")
 
 
@@ -30,6 +34,8 @@ def table(rows: list[dict[str, Any]]) -> list[str]:
 
 def written(name: str) -> str:
     """The table of a benchmark and the machine it was measured on."""
+    if name == "zoo":
+        return written_zoo()
     path = RESULTS / f"{name}.json"
     if not path.exists():
         return "Not measured.\n"
@@ -41,6 +47,45 @@ def written(name: str) -> str:
     on = f"Measured on: {', '.join(facts)}." if facts else "Counted by hand."
     lines = [*table(result["rows"]), "", f"{on} Settings: {', '.join(settings)}."]
     return "\n".join(lines) + "\n"
+
+
+def written_zoo() -> str:
+    """The table of the sets that `python -m benchmarks.zoo` has measured with `lite`."""
+    with (RESULTS / "zoo.csv").open(encoding="utf-8") as file:
+        results = [row for row in csv.DictReader(file) if row["model"] == "lite"]
+    accuracies = ["dear fit", *RIVALS]
+
+    def cells(row: dict[str, str]) -> dict[str, Any]:
+        measured = [float(row[name]) for name in accuracies if row[name]]
+        best = f"{max(measured):.1f}" if measured else ""
+        promised = f"{row['promised']} ({row['low']} to {row['high']})" if row["promised"] else None
+        return {
+            "set": f"{row['set']}, {row['classes']} x {int(row['images']) // int(row['classes'])}",
+            "`dear fit`": row["dear fit"] or row["failed"],
+            "promised": promised,
+            "holds": {True: "yes", False: "no", None: None}[is_kept(row)],
+            **{name: f"**{row[name]}**" if row[name] == best else row[name] for name in RIVALS},
+            "CPU s": row["CPU s"],
+        }
+
+    rows = [cells(row) for row in results]
+    means = {f"`{name}`" if name == "dear fit" else name: mean_of(results, name) for name in accuracies}
+    kept = [is_kept(row) for row in results if is_kept(row) is not None]
+    total = {"set": f"mean of {len(results)}", "holds": f"{sum(kept)} of {len(kept)}", **means}
+    rows.append(total | {"CPU s": mean_of(results, "CPU s")})
+    return "\n".join(table(rows)) + "\n"
+
+
+def is_kept(row: dict[str, str]) -> bool | None:
+    """Whether the measured accuracy of a set is in the promised interval; None without one."""
+    if not (row["promised"] and row["dear fit"]):
+        return None
+    return float(row["low"]) <= float(row["dear fit"]) <= float(row["high"])
+
+
+def mean_of(rows: list[dict[str, str]], name: str) -> str:
+    """The mean of a column; a set that failed counts as 0."""
+    return f"{mean(float(row[name] or 0) for row in rows):.1f}"
 
 
 def value(name: str, row: int, column: str) -> str:

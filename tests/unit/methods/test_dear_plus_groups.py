@@ -11,8 +11,9 @@ from torch.nn.functional import cross_entropy
 
 from dear.methods.dear_plus import DearPlusSettings
 from dear.methods.dear_plus.fitting import compute_class_scores, fit, with_strengths
-from dear.methods.dear_plus.gaussian import BayesFactors
+from dear.methods.dear_plus.gaussian import SHRINKAGES, BayesFactors, LabeledGaussians
 from dear.methods.dear_plus.strengths import PRIOR
+from dear.methods.dear_plus.unlabeled import Readouts
 from tests.unit.methods.slow_gaussians import (
     CLASSES,
     SHRINKAGE,
@@ -74,3 +75,30 @@ def test_a_class_of_one_group_has_evidence_that_its_own_images_do_not_judge() ->
     )
     assert torch.equal(other.strengths[0], found.strengths[0])
     assert not few.keeps_classes
+
+
+def test_a_fold_that_holds_all_images_is_none() -> None:
+    few, _ = build_clips()
+    sets = torch.ones(1, CLASSES).bool()
+    alone = LabeledGaussians(few.frozen, few.labels, CLASSES, 1.7)
+    in_one = LabeledGaussians(few.frozen, few.labels, CLASSES, 1.7, folds=torch.zeros(40).long())
+    assert in_one.shrinkage == alone.shrinkage
+    assert torch.equal(in_one.left_out(sets).among(0), alone.left_out(sets).among(0))
+
+
+def test_folds_that_share_no_class_shrink_the_covariance_most() -> None:
+    few, _ = build_clips()
+    fitted = LabeledGaussians(few.frozen, few.labels, CLASSES, 1.7, folds=few.labels)
+    assert fitted.shrinkage == SHRINKAGES[-1]
+    assert fitted.left_out(torch.ones(1, CLASSES).bool()).among(0).isfinite().all()
+
+
+def test_labeled_images_that_do_not_differ_give_no_evidence_with_others() -> None:
+    """Two equal images of each class, and images without labels that do differ."""
+    points, others = drawn(CLASSES, 1, 7).repeat_interleave(2, dim=0), drawn(5, 7, seed=2)
+    labels, shares = torch.arange(CLASSES).repeat_interleave(2), torch.full((5, CLASSES), 0.25).double()
+    fitted = LabeledGaussians(points, labels, CLASSES, 1.0)
+    mixture = Readouts(points, others, fitted.variance, fitted.strength).gaussians(labels, shares)
+    assert float(mixture.freedom) == 0
+    assert not mixture.whitening.any()
+    assert not mixture.evidence().factors(others, 1.0).any()
