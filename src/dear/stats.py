@@ -33,15 +33,24 @@ ROUNDING = 1e-9
 
 
 def half_width(values: Sequence[float]) -> float | None:
-    """Half the width of the t interval of the mean, at `LEVEL`; None with fewer than `FEWEST` values."""
-    return t_half_width(stdev(values), len(values)) if len(values) >= FEWEST else None
+    """Half the width of the t interval of the mean, at `LEVEL`; None with fewer than `FEWEST` values, and for
+    values that are all the same, which do not say how much they vary.
+    """
+    if len(values) < FEWEST or is_constant(values):
+        return None
+    return t_half_width(stdev(values), len(values))
+
+
+def is_constant(values: Sequence[float]) -> bool:
+    """True if all values are the same but for rounding."""
+    return max(values) - min(values) <= ROUNDING * max(map(abs, values))
 
 
 def t_half_width(deviation: float, count: int) -> float | None:
     """The same of values of which the sample deviation is known."""
     from scipy.stats import t
 
-    if count < FEWEST:
+    if count < FEWEST or deviation <= ROUNDING:
         return None
     return float(t.ppf(0.5 + LEVEL / 2, count - 1)) * deviation / math.sqrt(count)
 

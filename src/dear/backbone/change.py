@@ -172,8 +172,9 @@ class Injection(Change):
 @dataclass(frozen=True)
 class UpdateDropout:
     """Dropout on the input of the updates in a training step; the frozen weights take the tokens unchanged.
-    What is dropped depends on the seeds and the positions alone, so that a layer that is computed again for
-    its gradients drops the same values.
+    What is dropped depends on the seeds, the positions and the shape of the tokens, so that a layer that is
+    computed again for its gradients drops the same values. Texts that are cut at another length have other
+    values dropped.
 
     Attributes:
         rate: Share of the values that are dropped; the others are divided by 1 - rate.

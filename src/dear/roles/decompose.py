@@ -75,15 +75,16 @@ def analyzed_layers(clip: Clip, layers: Sequence[int] | None = None) -> tuple[in
 
 
 def head_rank(clip: Clip, rank: int = 80, convention: Convention = "exact") -> int:
-    """``rank``, but at most the dimensions of a head's contributions: the width of a head + 1 (+ 3 in the
-    public convention, for the three constant directions that it adds). With an attention pool it is that
-    width for each head of the pool. At most the dimensions of the embedding.
+    """``rank``, but at most the dimensions of a head's contributions: the width of a head (+ 3 in the public
+    convention, for the three constant directions that it adds). With an attention pool it is that width for
+    each head of the pool. At most the dimensions of the embedding.
     """
     if rank < 1:
         raise SettingsError(f"rank is {rank}: it must be at least 1.")
     tower = clip.image
     pool_heads = 1 if tower.readout is None else tower.readout.pool_heads
-    dimensions = pool_heads * (tower.width // tower.heads + (2 if convention == "public" else 0)) + 1
+    dimensions, is_public = pool_heads * tower.width // tower.heads, convention == "public"
+    dimensions += (2 * pool_heads + 1) * is_public
     return min(rank, dimensions, max(tower.embed_dim, tower.width // tower.heads))
 
 

@@ -70,7 +70,7 @@ def by_concept(table: RoleTable) -> RoleTable:
     """Reassign roles by the dominant concepts alone, as the paper's table of roles follows from its concepts;
     a head without a concept is mixed.
     """
-    general = table.settings.get("general", (STYLE, STYLE.capitalize()))
+    general = _general_concepts(table)
 
     def assigned(head: HeadRole) -> HeadRole:
         role = role_of(0.0, head.concept, None, table.attributes, general)

@@ -6,6 +6,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from dear.errors import UnknownNameError
@@ -13,7 +14,7 @@ from dear.evaluation.predictions import predictions_file
 from dear.report.differences import holm, t_test
 from dear.report.grid import Grid
 from dear.report.report_page import report_page
-from dear.stats import mcnemar_test
+from dear.stats import QUANTILE, mcnemar_test
 from tests.helpers.records import predictions, record, retrieval
 
 
@@ -30,6 +31,7 @@ def test_p_values() -> None:
     """Student's with two degrees of freedom is 1 - t / sqrt(t^2 + 2), here t = 2 sqrt 3."""
     assert t_test([1, 2, 3]) == pytest.approx(1 - (12 / 14) ** 0.5)
     assert t_test([0, 0, 0]) == 1
+    assert t_test([0.1, 0.1, 0.1]) is None  # a p-value of 1e-32 by rounding
     assert mcnemar_test(8, 2) == pytest.approx(2 * (1 + 10 + 45) / 1024)
     assert mcnemar_test(0, 0) == 1
 
@@ -66,7 +68,9 @@ def test_a_table_against_a_method(tmp_path: Path) -> None:
     assert dear[2].mean == pytest.approx(100 * (8 + 6 + 4) / 60)
     assert 15 < dear[3].mean < dear[2].mean < dear[4].mean < 45
     assert (dear[5].mean, dear[6].mean, dear[7].mean) == (18, 0, pytest.approx(2 * 2 / 2**18))
-    assert [cell.mean for cell in maple] == [0, 1, 0, 0, 0, 0, 0, 1]
+    # The interval of no difference in n = 60 images ends at z^2 / (n + z^2).
+    end = 100 * QUANTILE**2 / (60 + QUANTILE**2)
+    assert [cell.mean for cell in maple] == pytest.approx([0, 1, 0, -end, end, 0, 0, 1])
     assert str(dear[7]) == "<0.001"
     assert r" & 0 & $<$0.001" in grid.to_latex().replace(r" \\", "")
     assert r"| 0 | \<0.001 |" in grid.to_markdown()
@@ -85,6 +89,41 @@ def test_a_table_against_a_method(tmp_path: Path) -> None:
     assert (grid.name, grid.columns) == ("base-to-novel-against", ("Difference", "p"))
     with pytest.raises(UnknownNameError, match=r"'tip-adapter'.*coop"):
         report_page(title="t", records=runs, against="tip-adapter")
+
+
+def test_only_runs_on_as_many_images_are_compared(tmp_path: Path) -> None:
+    """coop and maple have 4 images of each class, dear 1; zero-shot has none to have fewer of."""
+    runs = [run_with_predictions("tools", method, 0.5, 5, tmp_path) for method in ("coop", "maple", "dear")]
+    runs += [run_with_predictions("tools", "zero-shot", 0.4, 2, tmp_path)]
+    for run, shots in zip(runs, (4, 4, 1, 0), strict=True):
+        run["shots"] = shots
+    (grid,) = [grid for grid in tables_against(runs, "coop") if grid.name == "base-to-novel-against"]
+    assert [row.label for row in grid.rows] == ["zero-shot − coop", "maple − coop"]
+    (unlike,) = [note for note in grid.notes if note.startswith("Not compared")]
+    assert "dear (1 shot" in unlike
+    assert "coop (4 shots" in unlike
+
+
+def test_images_of_a_group_count_as_one(tmp_path: Path) -> None:
+    """dear is right in 10 images more, the third to seventh of two classes. On their own p = 2 / 2^10; in
+    pairs these are of three groups a class, so p = 2 / 2^6, and the interval is wider.
+    """
+    cells = []
+    for size in (1, 2):
+        runs = [
+            run_with_predictions("tools", name, 0.5, right, tmp_path)
+            for name, right in (("coop", 2), ("dear", 7))
+        ]
+        for run, right in zip(runs, (2, 7), strict=True):
+            by_class = [[label if image < right else 2 for image in range(10)] for label in range(2)]
+            tested = predictions(by_class, groups=np.arange(20) // size)
+            run["predictions"].write_bytes(predictions_file({"base": tested}))
+        (grid,) = [grid for grid in tables_against(runs, "coop") if grid.name == "base-to-novel-against"]
+        cells.append([cell and cell.mean for cell in grid.rows[0].cells])
+        assert any("from 10 groups" in note for note in grid.notes) == (size == 2)
+    (alone, paired) = cells
+    assert (alone[7], paired[7]) == (pytest.approx(2 / 2**10), pytest.approx(2 / 2**6))
+    assert 0 < paired[3] < alone[3] < alone[2] < alone[4] < paired[4]  # type: ignore[operator]
 
 
 def test_a_comparison_says_what_it_lacks() -> None:

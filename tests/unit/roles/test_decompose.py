@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from dear.backbone.clip import Clip
-from dear.backbone.head_contributions import Convention, head_contributions
+from dear.backbone.head_contributions import Convention, head_contributions, written_rows
 from dear.errors import SettingsError
 from dear.roles.decompose import analyzed_layers, decompose, head_rank
 from tests.conftest import MakeClip
@@ -32,8 +32,10 @@ def test_layers_and_rank(small_clip: Clip) -> None:
     for layers in ([], [0], [6], [3, 3]):
         with pytest.raises(SettingsError, match="tower of 5"):
             analyzed_layers(small_clip, layers)
-    assert head_rank(small_clip) == 8  # a head of width 7
+    assert head_rank(small_clip) == 7  # a head of width 7
     assert head_rank(small_clip, 80, "public") == 10  # two biases and the mean beside it
+    ranks = torch.linalg.matrix_rank(written_rows(small_clip.image, 4, "exact"))
+    assert ranks.tolist() == [head_rank(small_clip)] * small_clip.image.heads
     assert head_rank(small_clip, 3) == 3
     with pytest.raises(SettingsError, match="rank is 0"):
         head_rank(small_clip, 0)

@@ -10,7 +10,7 @@ from dear.backbone.clip import Identity
 from dear.errors import RoleTableError
 from dear.roles.assign import assign_roles, head_concepts, thresholds
 from dear.roles.table import HeadRole, RoleTable, named_table
-from dear.roles.variants import with_attributes, with_quantile
+from dear.roles.variants import by_concept, with_attributes, with_quantile
 
 
 def drawn_heads(seed: int, phrases: int) -> dict[tuple[int, int], list[str]]:
@@ -80,6 +80,9 @@ def test_what_general_means_in_a_tables_settings() -> None:
     assert roles(with_quantile(replace(computed(), settings={"general": 0.2}), 30)) == roles(
         with_quantile(computed(), 30)
     )
+    with_share = by_concept(replace(computed(), settings={"general": 0.2}))
+    assert roles(with_share) == roles(by_concept(computed()))
+    assert [with_share.heads[place].role for place in (1, 2)] == ["generalization", "other-specialized"]
     listed = replace(computed(), settings={"general": ["number"]})
     changed = with_quantile(listed, 30)
     assert [changed.heads[place].role for place in (1, 2)] == ["other-specialized", "generalization"]

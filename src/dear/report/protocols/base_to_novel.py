@@ -200,7 +200,7 @@ def paired_grid(results: Results) -> Grid:
         if len(differences):
             cells = [Cell(fmean(d), half_width([*d]), len(d)) for _, d in differences.items()]
             rows.append(GridRow(f"{method} − {first}", tuple(cells)))
-    any_few = any(cell and cell.spread is None for row in rows for cell in row.cells)
+    any_few = any(cell and cell.seeds < FEWEST for row in rows for cell in row.cells)
     note = (
         f"Points, mean over data sets ± half-width of the {LEVEL:.0%} t interval of the paired differences."
     )
