@@ -7,20 +7,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from dear.backbone.names import BackboneName, BackboneOptions, backbone_or_default
 from dear.data.settings import DataSettings
 from dear.errors import DataError, SettingsError
 from dear.evaluation.protocols.base import Protocol
 from dear.evaluation.resolve import MethodSetup, ResolvedSettings, Select, file_part, resolve
-from dear.reading.typed import overrides_class, shown
+from dear.reading.typed import NonNegativeFloat, Range, check_fields, overrides_class, shown
 from dear.training.settings import TrainSettings, check_training
 
 WORLD, WORLD_LARGE = "world", "world-large"
 """Names in a list of data sets for the twelve small tasks of the Attribute World, and for its tasks with many
 classes."""
-MOST_JOBS = 1000  # processes
 MOST_SEED = 2**63 - 1
 """Records hold no larger number."""
 
@@ -206,19 +205,16 @@ class Machines:
     """
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    jobs: int = 1
+    jobs: Annotated[int, Range(1, 1000)] = 1
     cluster: str | None = None
-    gpus: float | None = None
+    gpus: NonNegativeFloat | None = None
     log: Path | None = None
 
     def __post_init__(self) -> None:
-        if not 1 <= self.jobs <= MOST_JOBS:
-            raise SettingsError(f"jobs is {shown(self.jobs)}: it must be from 1 to {MOST_JOBS:,}.")
+        check_fields(self)
         if self.jobs > 1 and self.cluster is not None:
             raise SettingsError("--jobs and --cluster: choose one.")
         if self.log is not None and self.cluster is not None:
             raise SettingsError("--log is for runs on this machine: omit it, or --cluster.")
-        if self.gpus is not None and not self.gpus >= 0:
-            raise SettingsError(f"gpus is {self.gpus}: it must be at least 0.")
         if self.gpus is not None and self.cluster is None:
             raise SettingsError("--gpus is for runs on a cluster: give --cluster too.")
