@@ -226,7 +226,8 @@ def execute(experiments: Sequence[Experiment], machines: Machines, dry: DryRun) 
         runs,
         earlier=max(0, sum(map(len, records)) - len(_records_in(experiments) - before)),
         failed=[
-            {**run.run_facts(), "error": str(error), "kind": type(error).__name__} for run, error in failed
+            {**run.identifying_facts(), "error": str(error), "kind": type(error).__name__}
+            for run, error in failed
         ],
     )
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from dear.data.loading import held_notes
 from dear.data.sources.benchmarks import NoRootError, named_benchmark, standard_name
 from dear.errors import DataError, DearError
-from dear.evaluation.experiment import Experiment, Machines
+from dear.evaluation.experiment import Experiment, Machines, Run
 from dear.evaluation.launch import open_session, plan_runs
 from dear.evaluation.records import is_record_name, read_record
 from dear.evaluation.resolve import MethodSetup, resolve
@@ -48,7 +48,7 @@ def list_runs(
             result = task.missing or task.result
             if isinstance(result, DearError):
                 errors.append(result)
-            facts, work = task.run.run_facts(), count_work(session, task.run)
+            facts, work = task.run.identifying_facts(), count_work(session, task.run)
             facts |= {"done": isinstance(result, RunResult), **work._asdict()}
             listed.append(facts | {"seconds": seconds.get(facts["method"])})
     errors.sort(key=lambda error: not isinstance(error, DataError))
@@ -73,24 +73,25 @@ def seconds_by_method(folder: Path) -> dict[str, float]:
     return {method: median(seconds) for method, seconds in by_method.items()}
 
 
-def list_missing(session: Session, run: Experiment) -> Iterator[DearError]:
-    """The error of each data set, of the weights, the role table and the teacher's weights of a single run:
+def list_missing(session: Session, run: Run) -> Iterator[DearError]:
+    """The error of each data set, of the weights, the role table and the teacher's weights of a run:
     resolving it ends at the first.
     """
-    setup, _, shots = run.single_run
+    shared, setup = run.experiment, run.setup
 
     def find_roles() -> None:
-        session.roles(session.clip(*run.backbone, run.named_by), setup, run.roles)
+        session.roles(session.clip(*shared.backbone, shared.named_by), setup, shared.roles)
 
     def find_teacher() -> None:
         if setup.declared.teacher is not None:
-            values = resolve(run.protocol, setup, standard_name(run.names[0]), shots, run.train)
+            source = standard_name(run.data[0])
+            values = resolve(shared.protocol, setup, source, run.shots, shared.train)
             model, weights = values.method.teacher_backbone()
             if model:
-                session.clip(model, weights, run.named_by)
+                session.clip(model, weights, shared.named_by)
 
     finds: list[Callable[[], object]] = [
-        partial(session.dataset, name, run.dataset, run.names[0]) for name in run.names
+        partial(session.dataset, name, shared.dataset, run.data[0]) for name in run.data
     ]
     for find in (*finds, find_roles, find_teacher):
         try:
@@ -99,25 +100,24 @@ def list_missing(session: Session, run: Experiment) -> Iterator[DearError]:
             yield error
 
 
-def count_work(session: Session, run: Experiment) -> Work:
-    """The work of a single run. A benchmark that is not there counts as it was published. Approximate for a
+def count_work(session: Session, run: Run) -> Work:
+    """The work of a run. A benchmark that is not there counts as it was published. Approximate for a
     method that makes its own batches.
     """
-    (setup, _, shots), protocol, source = run.single_run, run.protocol, standard_name(run.names[0])
-    sizes = [_sizes_of(session, run, name, run.names[0]) for name in run.names]
+    setup, shots, train = run.setup, run.shots, run.experiment.train
+    protocol, source = run.experiment.protocol, standard_name(run.data[0])
+    sizes = [_sizes_of(session, run, name) for name in run.data]
     known = [size for size in sizes if size is not None]
     if len(known) < len(sizes):
         return Work(None, None)
     train_images, _, classes = known[0]
     trained = len(protocol.training_classes(classes))
-    values = resolve(protocol, setup, source, shots, run.train)
+    values = resolve(protocol, setup, source, shots, train)
     learners = [(setup, values)]
     if (teacher := setup.declared.teacher) is not None:
         of_teacher = MethodSetup(teacher)
         student = values.authors
-        learners.append(
-            (of_teacher, resolve(protocol, of_teacher, source, shots, run.train, student=student))
-        )
+        learners.append((of_teacher, resolve(protocol, of_teacher, source, shots, train, student=student)))
     steps = 0
     for learner, its in learners:
         takes_steps = method_class(learner.method).takes_steps and getattr(its.method, "tuned", True)
@@ -127,10 +127,10 @@ def count_work(session: Session, run: Experiment) -> Work:
     return Work(steps, sum(test_images for _, test_images, _ in known))
 
 
-def _sizes_of(session: Session, run: Experiment, name: str, source: str) -> tuple[int, int, int] | None:
+def _sizes_of(session: Session, run: Run, name: str) -> tuple[int, int, int] | None:
     """The numbers of training images, of test images and of classes of a data set, if they are known."""
     try:
-        dataset = session.dataset(name, run.dataset, source)
+        dataset = session.dataset(name, run.experiment.dataset, run.data[0])
     except DearError:
         benchmark = named_benchmark(name)
         if benchmark is None:

@@ -104,3 +104,20 @@ def test_the_work_of_a_run_and_of_its_teacher(tmp_path: Path) -> None:
     planned, _ = list_runs([sweep], Machines("cpu"))
     assert [run["test_images"] for run in planned] == [8, 8, 8]
     assert [run["steps"] for run in planned] == [0, 3 * 2, 3 * 8 + 3 * 2]
+
+
+def test_drawings_beside_photographs_have_the_backbone_of_photographs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reports refuse results on several backbones together."""
+    sought = list[str]()
+
+    def load(model: str, *_: object, **__: object) -> None:
+        sought.append(model)
+        raise WeightsError("no weights")
+
+    monkeypatch.setattr(session, "load_clip", load)
+    photos = experiment(tmp_path / "out").data[0]
+    mixed = experiment(tmp_path / "out", methods=ZERO, data=("mixed-paints", photos), model=None)
+    planned, _ = list_runs([mixed], Machines("cpu"))
+    assert ([run["dataset"] for run in planned], sought) == (["mixed-paints", photos], ["ViT-B-16"])
