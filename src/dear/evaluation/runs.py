@@ -21,13 +21,13 @@ from dear.evaluation.experiment import Run
 from dear.evaluation.predictions import predictions_file
 from dear.evaluation.records import PREDICTIONS, WEIGHTS, find_record
 from dear.evaluation.resolve import MethodSetup, ResolvedRun
+from dear.evaluation.run_record import run_record
 from dear.evaluation.session import Session
 from dear.evaluation.trial import (
     Trial,
     check_prompts,
     find_longest_name,
     remove_checkpoints,
-    run_record,
     validation_images,
 )
 from dear.methods.declaration import MethodSettings

@@ -1,7 +1,7 @@
 """A run under way: its method is built and trained on a few images, then tested."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,15 +10,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from dear.backbone.clip import Clip, fill, tensors_hash
+from dear.backbone.clip import Clip, fill
 from dear.backbone.names import HALF
 from dear.data.dataset import Dataset
 from dear.data.fewshot import ClassSubset, Pick, Unlabeled, draw_few
 from dear.errors import DataError, SettingsError
-from dear.evaluation.environment import environment, peak, start_counting
+from dear.evaluation.environment import start_counting
 from dear.evaluation.metrics import JointScores, Scores, compute_scores, evaluate
 from dear.evaluation.predictions import ImagePredictions, Predictions, predict, predict_jointly
-from dear.evaluation.records import SCHEMA
 from dear.evaluation.resolve import ResolvedRun
 from dear.evaluation.session import Session
 from dear.methods.base import Method
@@ -245,46 +244,6 @@ def copy_stored(method: Method) -> dict[str, Tensor]:
     }
 
 
-def run_record(
-    trial: Trial, results: Mapping[str, Any], tensors: dict[str, Tensor] | None = None
-) -> dict[str, Any]:
-    """The record of a run, from its trial, the results of its protocol, and the trained tensors if they are
-    saved beside it.
-    """
-    run, method = trial.run, trial.method
-    teacher, roles, pick = trial.teacher, run.table, trial.pick
-    device = run.clip.image.projection.device
-    return {
-        "schema": SCHEMA,
-        "protocol": run.protocol.name,
-        "key": run.key,
-        "method": run.setup.method,
-        "variant": run.setup.variant,
-        "settings": {"method": asdict(run.settings), "train": asdict(run.training)},
-        "overrides": run.overrides,
-        "published": [*run.published],
-        "dataset": _dataset(run.source),
-        "targets": [_dataset(dataset) | _templates(run, dataset) for dataset in run.targets],
-        "weights": run.weights,
-        "transductive": run.setup.declared.unlabeled,
-        "teacher": teacher and teacher_facts(teacher.run) | {"train": {"epochs": teacher.epochs}},
-        "roles": None if roles is None else {"source": roles.source, "table": roles.to_json()},
-        "seed": run.seed,
-        "shots": run.shots,
-        "fewshot": None if pick is None else pick.to_json(),
-        "train": {"epochs": trial.epochs},
-        "selection": {"rule": run.select, "epoch": trial.epoch_tested},
-        "results": dict(results),
-        "adapter": tensors if tensors is None else _adapter(trial, tensors),
-        "fusion_weights": method.fusion_weights(),
-        "trainable_parameters": sum(p.numel() for p in method.trainable),
-        "seconds": {"train": trial.train_seconds, "test": trial.test_seconds},
-        "peak_memory": peak(device),
-        "environment": environment()
-        | {"device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type},
-    }
-
-
 def teacher_facts(run: ResolvedRun) -> dict[str, Any]:
     """How a method's teacher was trained, for a record or a bundle."""
     return {
@@ -292,29 +251,6 @@ def teacher_facts(run: ResolvedRun) -> dict[str, Any]:
         "settings": {"method": asdict(run.settings), "train": asdict(run.training)},
         "weights": run.weights,
     }
-
-
-def _adapter(trial: Trial, tensors: dict[str, Tensor]) -> dict[str, Any]:
-    """What the saved tensors of a run are, and the classes and templates that they belong to."""
-    names, templates = trial.source.classnames, trial.source.templates
-    return {
-        "sha256": tensors_hash(tensors),
-        "classes": [names[label] for label in trial.trained_classes],
-        "templates": [*templates],
-    }
-
-
-def _dataset(dataset: Dataset) -> dict[str, Any]:
-    left_out = {} if dataset.world else {"left_out": dataset.left_out}
-    facts = {"name": dataset.name, "title": dataset.title, "identity": dataset.identity}
-    return {**facts, "classes": [*dataset.classnames], **left_out}
-
-
-def _templates(run: ResolvedRun, target: Dataset) -> dict[str, Any]:
-    """The templates of the authors for a target, where they are not those of the source."""
-    settings, of_target = asdict(run.settings), asdict(run.settings_for(target))
-    changed = {name: value for name, value in of_target.items() if value != settings[name]}
-    return {"settings": changed} if changed else {}
 
 
 def remove_checkpoints(checkpoint: Path) -> None:

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from dear.data.sources.benchmarks import named_benchmark
 from dear.data.sources.folder import domains_of, subfolders
 from dear.errors import DataError
-from dear.evaluation.protocols.base import Protocol
+from dear.evaluation.protocols.base import Protocol, TrialLike
 from dear.reading.files import expanded
 from dear.world.names import task_names
 
 if TYPE_CHECKING:
     from dear.data.dataset import Dataset
-    from dear.evaluation.trial import Trial
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ class Transfer(Protocol):
     def trained_on(self) -> str | None:
         return self.source
 
-    def run(self, trial: "Trial") -> dict[str, Any]:
+    def run(self, trial: TrialLike) -> dict[str, Any]:
         classes = range(len(trial.source.classnames))
         trial.train(classes)
         on_source = trial.test(trial.source, classes, part="source")
