@@ -144,9 +144,9 @@ class Trial:
         part: str = "",
         keep_features: bool = False,
     ) -> dict[str, Any]:
-        """Compute the scores on the test images of some classes, among these classes; ``novel`` is as in
-        `predict`. The predictions are kept if the ``part`` of the results is named. ``keep_features`` is
-        needed before `test_jointly`.
+        """Compute the scores on the test images of some classes, among these classes; ``novel`` if the method
+        was not trained on them, which it may score by the class feature alone. The predictions are kept if
+        the ``part`` of the results is named. ``keep_features`` is needed before `test_jointly`.
         """
         started = time.perf_counter()
         self.session.cache.begin(dataset.identity)
@@ -158,7 +158,7 @@ class Trial:
             images,
             cache=self.session.cache,
             precision=self.run.training.precision,
-            novel=novel,
+            by_class_feature=novel and self._scores_by_class_feature,
             keep_features=keep_features,
         )
         if keep_features:
@@ -190,6 +190,7 @@ class Trial:
                 predictions,
                 predictions.labels + first,
                 range(len(parts[0]), len(classes)),
+                by_class_feature=self._scores_by_class_feature,
                 zero_shot=zero_shot,
                 precision=precision,
             )
@@ -208,6 +209,11 @@ class Trial:
 
         key = frozen.clip.identity.sha256, like.dtype, like.device, classnames, templates
         return self.session.cache.get("text", key, compute)
+
+    @property
+    def _scores_by_class_feature(self) -> bool:
+        """True if the method scores what it was not trained on by the class feature alone here."""
+        return self.run.protocol.name in self.method.decoupled_in
 
     def _load_shared(self) -> bool:
         """Take the state from an earlier run with the same training, if there is one."""

@@ -23,9 +23,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Transfer(Protocol):
-    """Train on a source, test on targets. Both the fused accuracy and that of the class feature alone
-    ("decoupled") are recorded; the paper scores DeAR by the latter on the targets of cross-dataset transfer
-    (section 4.1) and does not say how in domain generalization.
+    """Train on a source, test on targets. A method says by which features its authors score the targets
+    (``decoupled_in``); the accuracies by all features and by the class feature alone are recorded too.
 
     Attributes:
         source: Data set to train on. The default is a data set of the Attribute World.
