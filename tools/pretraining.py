@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import cycle
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -36,7 +36,15 @@ from dear.errors import (
     WeightsError,
     first_line,
 )
-from dear.reading.typed import require_range
+from dear.reading.typed import (
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    Range,
+    Share,
+    check_fields,
+)
 from dear.training.checkpoint import write_state
 from dear.training.seeding import generator
 from dear.world.factors import FACTOR_NAMES, STYLES
@@ -77,27 +85,23 @@ class PretrainSettings:
         late_mlp: Weight of the term that makes it gather through attention heads (``mlp_share``); 0 for none.
     """
 
-    images: int = 1_700_000
-    batch: int = 128
-    captions: int = 2
-    lr: float = 1e-3
-    weight_decay: float = 0.05
-    warmup: int = 500
-    restart: int = 1_000_000
+    images: PositiveInt = 1_700_000
+    batch: PositiveInt = 128
+    captions: PositiveInt = 2
+    lr: PositiveFloat = 1e-3
+    weight_decay: NonNegativeFloat = 0.05
+    warmup: NonNegativeInt = 500
+    restart: NonNegativeInt = 1_000_000
     bf16: bool = True
     seed: int = 0
     emphasis: str = "texture"
-    spelled: float = 0.1
-    late: float = 0.0
-    late_first: int = 9
-    late_mlp: float = 0.0
+    spelled: Share = 0.1
+    late: NonNegativeFloat = 0.0
+    late_first: Annotated[int, Range(2)] = 9
+    late_mlp: NonNegativeFloat = 0.0
 
     def __post_init__(self) -> None:
-        require_range(self, "images", "batch", "captions", minimum=1)
-        require_range(self, "warmup", "restart", "weight_decay", "late", "late_mlp")
-        require_range(self, "late_first", minimum=2)
-        require_range(self, "lr", above=True)
-        require_range(self, "spelled", maximum=1)
+        check_fields(self)
         for name in self.emphasized:
             if name not in FACTOR_NAMES:
                 raise UnknownNameError("factor", name, FACTOR_NAMES)

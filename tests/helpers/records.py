@@ -155,10 +155,12 @@ def moved(
     method: str, source: float, targets: dict[str, float], protocol: str = "cross-dataset",
     name: str = "tools", fused: float = 0.0,
 ) -> dict[str, Any]:  # fmt: skip
-    """``fused`` is by how much the accuracy with all features is above that of the class feature."""
+    """``fused`` is by how much the accuracy with all features is above that of the class feature, by which
+    the targets are scored.
+    """
     results = {
-        "source": score(source + fused, source),
-        "targets": {k: score(v + fused, v) for k, v in targets.items()},
+        "source": score(source + fused, source) | {"fused": source + fused},
+        "targets": {k: score(v) | {"fused": v + fused} for k, v in targets.items()},
     }
     told = [{"name": name, "title": name.title(), "identity": name} for name in targets]
     made = record(name, method, 0, 0, protocol=protocol, results=results, targets=told)

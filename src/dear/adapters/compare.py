@@ -1,7 +1,7 @@
 """Compare two classifiers on the same images: which is right more often, and where they differ."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -256,8 +256,7 @@ def compare_predictors(
     runs, right_of_all, others = list[Predictions](), list[int](), list[tuple[str, ...]]()
     for predictor, columns in zip(predictors, torch.tensor(pairs).T, strict=True):
         among_all = predict_images(predictor, images, columns[labels], cache=cache)
-        logits, decoupled = among_all.logits[:, columns], among_all.decoupled[:, columns]
-        runs.append(replace(among_all, classes=common, labels=labels, logits=logits, decoupled=decoupled))
+        runs.append(among_all.among(columns, common, labels))
         right_of_all.append(int(among_all.correct.sum()))
         others.append(tuple(name for at, name in enumerate(predictor.classes) if at not in columns.tolist()))
     comparison = compare_predictions(

@@ -127,7 +127,7 @@ def predict_images(
         images,
         labels=labels,
         vocabulary=(vocabulary.classes, vocabulary.text),
-        novel=vocabulary.decoupled,
+        by_class_feature=vocabulary.decoupled,
         precision=vocabulary.precision,
         temperature=predictor.bundle.temperature,
         **options,

@@ -1,10 +1,11 @@
 """open_clip and timm without loading them: names are imported on first use, and classes are compared by their
 full names.
 
-open_clip loads torchvision, timm and transformers, which takes longer than loading torch. CLIP's own
-architecture needs none of them: its modules are in `dear.backbone.loading.skeleton`. Configurations, tags and
-the tokenizer are read from open_clip's folder without running the package (`LIGHT`), unless the program has
-already loaded it: then it may have added architectures.
+open_clip loads torchvision, timm and transformers. For the tiny CLIP that would be 4.2 seconds of one core in
+place of 1.6 at the start of every command. CLIP's own architecture needs none of them: its modules are in
+`dear.backbone.loading.skeleton`. Configurations, tags and the tokenizer are read from open_clip's folder
+without running the package (`LIGHT`), unless the program has already loaded it: then it may have added
+architectures.
 """
 
 import copy

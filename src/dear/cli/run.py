@@ -26,6 +26,7 @@ from dear.methods.registry import METHODS, known_method, methods_with_roles, opt
 from dear.report.grid import Grid
 from dear.text import plural
 
+WORK = ("steps", "test_images")
 MAX_ROWS = 300
 """Runs that a dry run prints; a table of more takes longer than finding them."""
 OF_A_PROTOCOL = """
@@ -48,13 +49,11 @@ class DryRun:
     """Whether runs are only listed.
 
     Attributes:
-        dry_run: List the runs, their work and all that is missing, without making them.
-        estimate: Do a dry run, and estimate how long the runs take here, one after the other. For this, a few
-            training steps and test batches of each method are timed.
+        dry_run: List the runs, their work and all that is missing, without making them. Where the output
+            folder has records, also how long a run of each method took.
     """
 
     dry_run: bool = False
-    estimate: bool = False
 
 
 @dataclass(frozen=True)
@@ -205,12 +204,10 @@ def execute(experiments: Sequence[Experiment], machines: Machines, dry: DryRun) 
     has a record.
     """
     folders = [experiment.out for experiment in experiments]
-    if dry.dry_run or dry.estimate:
-        from dear.cli.progress import StepProgress
+    if dry.dry_run:
         from dear.evaluation.dry_run import list_runs
 
-        with StepProgress() as steps:
-            planned, missing = list_runs(experiments, machines, timed=dry.estimate, progress=steps)
+        planned, missing = list_runs(experiments, machines)
         return Summary([], folders, len(planned), planned, missing=missing)
     experiments = with_data(experiments)  # before torch is loaded
     folders = [experiment.out for experiment in experiments]
@@ -229,7 +226,8 @@ def execute(experiments: Sequence[Experiment], machines: Machines, dry: DryRun) 
         runs,
         earlier=max(0, sum(map(len, records)) - len(_records_in(experiments) - before)),
         failed=[
-            {**run.run_facts(), "error": str(error), "kind": type(error).__name__} for run, error in failed
+            {**run.identifying_facts(), "error": str(error), "kind": type(error).__name__}
+            for run, error in failed
         ],
     )
 
@@ -309,31 +307,26 @@ def collect_settings(
 
 
 def work_table(planned: Sequence[Mapping[str, Any]]) -> Table:
-    """What is left to do, by method: runs, training steps and test images, and the time that was estimated;
-    "?" where data are not known, or a time is not.
+    """What is left to do, by method: runs, training steps and test images, "?" where data are not known; and
+    how long a run of the method took, if any in the folder did.
     """
     by_method = defaultdict[str, list[Mapping[str, Any]]](list)
     for run in planned:
         if not run["done"]:
             by_method[run["method"]].append(run)
-    columns = {"steps": "training steps", "test_images": "test images", "seconds": "time here (from, to)"}
-    keys = [key for key in columns if any(key in run for run in planned)]
-    if "seconds" in keys and len(by_method) > 1:
-        by_method["in all"] = [run for runs in by_method.values() for run in runs]
-    rows: list[tuple[object, ...]] = []
+    columns = ["method", "runs", "training steps", "test images"]
+    if is_timed := any(run["seconds"] is not None for runs in by_method.values() for run in runs):
+        columns.append("time of a run, by the records")
+    rows = list[tuple[object, ...]]()
     for method, runs in by_method.items():
-        of_runs = ([run[key] for run in runs] for key in keys)
-        rows.append((method, len(runs), *map(_sum_or_unknown, of_runs)))
-    return table("Left to do", ("method", "runs", *(columns[key] for key in keys)), rows)
+        row = [method, len(runs), *(_sum_or_unknown([run[key] for run in runs]) for key in WORK)]
+        times = {run["seconds"] for run in runs if run["seconds"] is not None}
+        rows.append((*row, *([" or ".join(map(duration, sorted(times)))] if is_timed else [])))
+    return table("Left to do", columns, rows)
 
 
-def _sum_or_unknown(values: Sequence[Any]) -> object:
-    if None in values:
-        return "?"
-    if values and isinstance(values[0], dict):
-        usual, shortest, longest = (sum(of[name] for of in values) for name in values[0])
-        return f"{duration(usual)} ({duration(shortest)} to {duration(longest)})"
-    return sum(values)
+def _sum_or_unknown(values: Sequence[int | None]) -> int | str:
+    return "?" if None in values else sum(value for value in values if value is not None)
 
 
 def duration(seconds: float) -> str:

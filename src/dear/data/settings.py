@@ -5,12 +5,12 @@ import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from string import Formatter
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from dear.errors import DataError, SettingsError
 from dear.limits import at_most
 from dear.reading.files import ReadingError, expanded, read_lines
-from dear.reading.typed import require_range, shown
+from dear.reading.typed import PositiveInt, Range, Share, check_fields, shown
 
 Sampling = Literal["dear", "coop"]
 """How few-shot images are drawn: see `dear.data.fewshot`."""
@@ -68,22 +68,20 @@ class DataSettings:
     classnames: Path | None = None
     columns: str | None = None
     split_seed: int = 1
-    test_share: float | None = None
+    test_share: Share | None = None
     group: str | None = None
-    least_train: int = 1
+    least_train: PositiveInt = 1
     layout: Layout = "auto"
     sampling: Sampling = "dear"
     allow_fewer: bool = False
     balance: bool = False
     broken: Literal["stop", "skip"] | None = None
-    short_side: int | None = None
+    short_side: PositiveInt | None = None
     cache: Path | None = None
-    workers: int = 0
+    workers: Annotated[int, Range(0, MOST_THREADS)] = 0
 
     def __post_init__(self) -> None:
-        require_range(self, "test_share", maximum=1)
-        require_range(self, "least_train", "short_side", minimum=1)
-        require_range(self, "workers", maximum=MOST_THREADS)
+        check_fields(self)
         try:
             re.compile(self.group or "")
         except re.error as error:

@@ -4,23 +4,22 @@ commands and recipes can be checked without loading torch.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain, product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from dear.backbone.names import BackboneName, BackboneOptions, backbone_or_default
 from dear.data.settings import DataSettings
 from dear.errors import DataError, SettingsError
 from dear.evaluation.protocols.base import Protocol
 from dear.evaluation.resolve import MethodSetup, ResolvedSettings, Select, file_part, resolve
-from dear.reading.typed import overrides_class, shown
+from dear.reading.typed import NonNegativeFloat, Range, check_fields, overrides_class, shown
 from dear.training.settings import TrainSettings, check_training
 
 WORLD, WORLD_LARGE = "world", "world-large"
 """Names in a list of data sets for the twelve small tasks of the Attribute World, and for its tasks with many
 classes."""
-MOST_JOBS = 1000  # processes
 MOST_SEED = 2**63 - 1
 """Records hold no larger number."""
 
@@ -152,7 +151,7 @@ class Experiment(RunOptions):
 
     @property
     def backbone(self) -> BackboneName:
-        """The backbone: the named one, or the usual one for the data sets."""
+        """The backbone of all runs: the named one, or the usual one for the data sets."""
         return backbone_or_default(self.model, self.pretrained, world=self.world)
 
     @property
@@ -160,29 +159,40 @@ class Experiment(RunOptions):
         """The names of all data sets, first that of the source if the protocol trains on one."""
         return tuple(filter(None, (self.protocol.trained_on, *self.data)))
 
-    def runs(self) -> list["Experiment"]:
-        """The runs, each an experiment with one method, seed and number of shots on one data set, or on all
-        targets of a source; grouped by data set so that what they share is computed once.
+    def runs(self) -> list["Run"]:
+        """The runs: of each method, seed and number of shots on each data set, or on all targets of a source;
+        grouped by data set so that what they share is computed once.
         """
-        runs = dict[tuple[Any, ...], Experiment]()
-        for data in [self.data] if self.protocol.trained_on is not None else [(name,) for name in self.data]:
-            for seed, shots, setup in product(self.seeds, self.shots, self.methods):
-                key = data, seed, self.protocol.shots_of(setup.declared, shots), setup
-                if key not in runs:
-                    runs[key] = replace(self, data=data, seeds=(seed,), shots=(shots,), methods=(setup,))
-        return [*runs.values()]
+        on_all = self.protocol.trained_on is not None
+        runs = [
+            Run(self, data, setup, seed, self.protocol.shots_of(setup.declared, shots))
+            for data in ([self.names] if on_all else [(name,) for name in self.data])
+            for seed, shots, setup in product(self.seeds, self.shots, self.methods)
+        ]
+        return [*{(run.data, run.seed, run.shots, run.setup): run for run in runs}.values()]
 
-    @property
-    def single_run(self) -> tuple[MethodSetup, int, int]:
-        """The method, the seed and the shots of an experiment that is a single run."""
-        (setup,), (seed,), (shots,) = self.methods, self.seeds, self.shots
-        return setup, seed, self.protocol.shots_of(setup.declared, shots)
 
-    def run_facts(self) -> dict[str, Any]:
-        """What tells a single run from others, for lists of runs."""
-        setup, seed, shots = self.single_run
-        names = {"dataset": self.protocol.trained_on or self.data[0], "method": setup.method}
-        return names | {"variant": setup.variant, "seed": seed, "shots": shots}
+@dataclass(frozen=True)
+class Run:
+    """One run of an experiment: names and settings, and nothing that has to be loaded, so that it can be sent
+    to another process.
+
+    Attributes:
+        experiment: What it has in common with the other runs: protocol, backbone, training, folder.
+        data: Names of its data sets: the one that is trained on, followed by the other ones.
+        shots: Training images of each class; 0 for a method that does not train, where the protocol says so.
+    """
+
+    experiment: Experiment
+    data: tuple[str, ...]
+    setup: MethodSetup
+    seed: int
+    shots: int
+
+    def identifying_facts(self) -> dict[str, Any]:
+        """The facts that identify the run in a list of runs."""
+        names = {"dataset": self.data[0], "method": self.setup.method, "variant": self.setup.variant}
+        return names | {"seed": self.seed, "shots": self.shots}
 
 
 def expand_data(names: Sequence[str]) -> tuple[str, ...]:
@@ -206,19 +216,16 @@ class Machines:
     """
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    jobs: int = 1
+    jobs: Annotated[int, Range(1, 1000)] = 1
     cluster: str | None = None
-    gpus: float | None = None
+    gpus: NonNegativeFloat | None = None
     log: Path | None = None
 
     def __post_init__(self) -> None:
-        if not 1 <= self.jobs <= MOST_JOBS:
-            raise SettingsError(f"jobs is {shown(self.jobs)}: it must be from 1 to {MOST_JOBS:,}.")
+        check_fields(self)
         if self.jobs > 1 and self.cluster is not None:
             raise SettingsError("--jobs and --cluster: choose one.")
         if self.log is not None and self.cluster is not None:
             raise SettingsError("--log is for runs on this machine: omit it, or --cluster.")
-        if self.gpus is not None and not self.gpus >= 0:
-            raise SettingsError(f"gpus is {self.gpus}: it must be at least 0.")
         if self.gpus is not None and self.cluster is None:
             raise SettingsError("--gpus is for runs on a cluster: give --cluster too.")

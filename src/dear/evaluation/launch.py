@@ -24,7 +24,7 @@ from dear.errors import (
     installation,
     warn,
 )
-from dear.evaluation.experiment import Experiment, Machines
+from dear.evaluation.experiment import Experiment, Machines, Run
 from dear.evaluation.resolve import ResolvedRun
 from dear.evaluation.runs import RunResult, check_runs
 from dear.evaluation.session import Session
@@ -56,7 +56,7 @@ def launch(
 
 def make_runs(
     experiments: Sequence[Experiment], machines: Machines | None = None, progress: RunProgress = silent
-) -> tuple[list[list[dict[str, Any]]], list[tuple[Experiment, DearError]]]:
+) -> tuple[list[list[dict[str, Any]]], list[tuple[Run, DearError]]]:
     """Make all runs of some experiments; returns their records, grouped by experiment, and the runs that
     failed, with their errors. A run with a record is not repeated; one that another command makes is waited
     for, and made here if that leaves no record.
@@ -142,7 +142,7 @@ def plan_runs(session: Session, experiments: Sequence[Experiment]) -> list[list[
                 tasks.append(Task(run, error))
                 continue
             tasks.append(Task(run, resolved[-1]))
-            datasets.update(zip(run.names, resolved[-1].datasets, strict=True))
+            datasets.update(zip(run.data, resolved[-1].datasets, strict=True))
         broken = check_runs(session, resolved, datasets)
         for task, checked in zip([task for task in tasks if not task.missing], resolved, strict=True):
             if task.result is None:

@@ -28,9 +28,12 @@ Result = TypeVar("Result", bound="DataclassInstance")
 
 @dataclass(frozen=True)
 class Scores:
-    """The scores of one part of a run's results, as run records have them."""
+    """The scores of one part of a run's results, as run records have them. ``accuracy`` is as the method's
+    authors score the part: by all features ("fused") or by the class feature alone ("decoupled").
+    """
 
     accuracy: float
+    fused: float
     decoupled: float
     per_class: dict[str, float]
 
@@ -59,6 +62,11 @@ def compute_scores(predictions: Predictions, result: type[Result], **facts: Any)
 def accuracy(predictions: Predictions) -> float:
     """Share of the images that are classified correctly."""
     return _share(predictions.correct)
+
+
+def fused(predictions: Predictions) -> float:
+    """Accuracy by all features."""
+    return _share(predictions.fused.argmax(dim=1) == predictions.labels)
 
 
 def decoupled(predictions: Predictions) -> float:
@@ -145,7 +153,7 @@ def confusions(predictions: Predictions) -> tuple[tuple[str, str, int], ...]:
 METRICS: dict[str, Callable[[Predictions], Any]] = {
     metric.__name__: metric
     for metric in (
-        accuracy, decoupled, top5, zero_shot, zero_shot_for_new, gained, lost, chance, log_loss,
+        accuracy, fused, decoupled, top5, zero_shot, zero_shot_for_new, gained, lost, chance, log_loss,
         calibration_error, confidence, confusions, per_class,
     )
 }  # fmt: skip

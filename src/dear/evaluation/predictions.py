@@ -4,10 +4,11 @@ beside the record of a run.
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from io import BytesIO
 from pathlib import Path
+from typing import Self
 from zipfile import BadZipFile
 
 import numpy as np
@@ -40,7 +41,8 @@ class Predictions:
 
     Attributes:
         classes: The candidate classes, in the order of the logits.
-        decoupled: The logits by the class feature alone.
+        logits: Those that count: fused or decoupled, as the method's authors score.
+        fused, decoupled: The logits by all features, and by the class feature alone.
         zero_shot: Those of the frozen backbone; None if it was not evaluated.
         features: Unit image features, a row for each feature of the method; None if they were not asked for.
         temperature: What the logits are divided by before the softmax.
@@ -51,12 +53,22 @@ class Predictions:
     classes: tuple[str, ...]
     labels: Int[Tensor, "item"]
     logits: Float[Tensor, "item class"]
+    fused: Float[Tensor, "item class"]
     decoupled: Float[Tensor, "item class"]
     zero_shot: Float[Tensor, "item class"] | None = None
     features: Float[Tensor, "item feature embed"] | None = None
     temperature: float = 1.0
     new: tuple[int, ...] = ()
     frozen: Float[Tensor, "item embed"] | None = None
+
+    def among(
+        self, columns: Int[Tensor, "class"], classes: tuple[str, ...], labels: Int[Tensor, "item"]
+    ) -> Self:
+        """These predictions among some of the classes, the ``columns`` of the logits, which are then called
+        ``classes`` and are what ``labels`` count.
+        """
+        logits, fused, decoupled = (of[:, columns] for of in (self.logits, self.fused, self.decoupled))
+        return replace(self, classes=classes, labels=labels, logits=logits, fused=fused, decoupled=decoupled)
 
     @property
     def predicted(self) -> Int[Tensor, "item"]:
@@ -181,7 +193,7 @@ def predict(
     frozen: Method | None = None,
     batch: int | None = None,
     cache: Cache | None = None,
-    novel: bool = False,
+    by_class_feature: bool = False,
     precision: Precision = "auto",
     temperature: float = 1.0,
     keep_features: bool = False,
@@ -192,8 +204,8 @@ def predict(
 
     ``labels`` are by default those of the images. ``vocabulary`` is the candidate classes and their text
     features, by default those that the method is set to. ``frozen`` is the frozen backbone, set to the same
-    classes; it continues the method's trunk outputs. ``novel`` is for classes or a data set that the method
-    was not trained on: where its authors score these by the class feature alone, so does this function.
+    classes; it continues the method's trunk outputs. ``by_class_feature`` takes the logits by the class
+    feature alone in place of the fused ones.
     ``precision`` is as in training; the logits themselves are computed in the type of the CLIP's weights:
     float32, or float16 with 16-true.
     """
@@ -206,9 +218,9 @@ def predict(
     done = 0
     batch = batch or method.clip.image.images_at_once
     for image, plain in _load_features(method, images, batch, cache or Cache(0), precision, frozen):
-        by_all, by_class_feature = _classify(method, image, text)
+        by_all, by_class = _classify(method, image, text)
         fused.append(by_all)
-        decoupled.append(by_class_feature)
+        decoupled.append(by_class)
         if keep_features:
             features.append(image.transpose(0, 1).cpu())
         if frozen is not None and frozen_text is not None and plain is not None:
@@ -216,12 +228,13 @@ def predict(
             unadapted.append(plain[0].cpu())
         done += image.shape[1]
         progress("testing", done, len(images))
-    joined = _join(decoupled)
+    fused_logits, decoupled_logits = _join(fused), _join(decoupled)
     return Predictions(
         classes,
         (images.labels if labels is None else labels).cpu(),
-        joined if novel and method.novel_decoupled else _join(fused),
-        joined,
+        decoupled_logits if by_class_feature else fused_logits,
+        fused_logits,
+        decoupled_logits,
         _join(zero_shot) if zero_shot else None,
         torch.cat(features) if features else None,
         temperature,
@@ -236,15 +249,16 @@ def predict_jointly(
     labels: Int[Tensor, "item"],
     new: Sequence[int],
     *,
+    by_class_feature: bool = False,
     zero_shot: Float[Tensor, "item class"] | None = None,
     precision: Precision = "auto",
 ) -> Predictions:
     """Compute the logits of the same images again, among all classes that the method is set to now.
 
     ``part`` is the result of `predict` with the images' features, so that none is encoded again. ``labels``
-    are those among all classes. ``new`` are the classes that the method was not trained on: each class is
-    scored as in `predict`, so that the columns of new classes may be by the class feature alone, beside fused
-    ones. ``zero_shot`` are the frozen backbone's logits.
+    are those among all classes. ``new`` are the classes that the method was not trained on; with
+    ``by_class_feature`` their columns are by the class feature alone, beside fused ones. ``zero_shot`` are
+    the frozen backbone's logits.
     """
     assert part.features is not None
     like, precision = method.clip.image.projection, precision_for(method.clip, precision)
@@ -254,10 +268,12 @@ def predict_jointly(
         _classify(method, features.transpose(0, 1).to(like), text)
         for features in part.features.split(AT_ONCE)
     ]
-    logits, decoupled = map(_join, zip(*batches, strict=True))
-    if method.novel_decoupled:
+    fused, decoupled = map(_join, zip(*batches, strict=True))
+    logits = fused.clone()
+    if by_class_feature:
         logits[:, [*new]] = decoupled[:, [*new]]
-    return Predictions(tuple(method.classnames), labels.cpu(), logits, decoupled, zero_shot, new=tuple(new))
+    classes = tuple(method.classnames)
+    return Predictions(classes, labels.cpu(), logits, fused, decoupled, zero_shot, new=tuple(new))
 
 
 def _classify(

@@ -21,7 +21,7 @@ from dear.methods.declaration import (
     PublishedValues,
     published_values,
 )
-from dear.methods.registry import METHODS, known_method, methods_with_roles
+from dear.methods.registry import METHODS, known_method, method_class, methods_with_roles
 from dear.reading.typed import check_overrides
 from dear.training.settings import TrainSettings, resolve_training
 
@@ -195,6 +195,8 @@ class ResolvedRun(RunConditions):
     def key(self) -> str:
         """16 hexadecimal digits that change with everything the run's results depend on, except the code."""
         what = self.protocol.fingerprint
+        if self.protocol.name in method_class(self.setup.method).decoupled_in:
+            what += " decoupled"
         if self.target_settings:
             by_name = {name: asdict(settings) for name, settings in self.target_settings.items()}
             what += f" {json.dumps(by_name, sort_keys=True)}"

@@ -17,17 +17,17 @@ from dear.backbone.device import set_threads
 from dear.data.dataset import Dataset
 from dear.data.fewshot import draw_few
 from dear.errors import CodeError, DataError, DearError, SettingsError, first_line, of_memory
-from dear.evaluation.experiment import Experiment
+from dear.evaluation.experiment import Run
 from dear.evaluation.predictions import predictions_file
 from dear.evaluation.records import PREDICTIONS, WEIGHTS, find_record
 from dear.evaluation.resolve import MethodSetup, ResolvedRun
+from dear.evaluation.run_record import run_record
 from dear.evaluation.session import Session
 from dear.evaluation.trial import (
     Trial,
     check_prompts,
     find_longest_name,
     remove_checkpoints,
-    run_record,
     validation_images,
 )
 from dear.methods.declaration import MethodSettings
@@ -145,21 +145,22 @@ def run_error(error: Exception, setup: MethodSetup) -> DearError:
     )
 
 
-def make_run(session: Session, run: Experiment, on_step: OnStep = silent) -> RunResult | DearError:
-    """Make a single run of an experiment, or return the error that it fails with; the traceback of a bug goes
+def make_run(session: Session, run: Run, on_step: OnStep = silent) -> RunResult | DearError:
+    """Make a run, or return the error that it fails with; the traceback of a bug goes
     to stderr. Other data sets leave the memory, and the number of threads of this process is set.
     """
-    if (name := run.methods[0].method) not in METHODS and PATH.fullmatch(name):
+    if (name := run.setup.method) not in METHODS and PATH.fullmatch(name):
         register(name)  # as in the process that sent the run
     try:
         with warnings.catch_warnings(record=True) as notes:
-            session.release_datasets(but=run.names)
+            session.release_datasets(but=run.data)
             resolved = session.resolve_run(run)
             if session.device.type == "cpu":
                 set_threads(*(each.clip for each in (resolved, resolved.teacher) if each is not None))
-            record = run_one(session, resolved, out=run.out, keep_weights=run.keep_weights, on_step=on_step)
+            out, keep_weights = run.experiment.out, run.experiment.keep_weights
+            record = run_one(session, resolved, out=out, keep_weights=keep_weights, on_step=on_step)
     except Exception as error:
-        return run_error(error, run.methods[0])
+        return run_error(error, run.setup)
     return RunResult(
         record, [(str(note.message), note.category, note.filename, note.lineno) for note in notes]
     )

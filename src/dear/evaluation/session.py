@@ -18,7 +18,7 @@ from dear.data.image_check import leave_out_copies
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.errors import DearError
-from dear.evaluation.experiment import Experiment
+from dear.evaluation.experiment import Run
 from dear.evaluation.resolve import MethodSetup, ResolvedRun, RunConditions, resolve, with_templates_of
 from dear.methods.declaration import NOT_PUBLISHED, PublishedValues
 from dear.methods.registry import check_towers
@@ -110,16 +110,24 @@ class Session:
             return self._once("found roles", clip, make=partial(find_role_table, clip))
         return self._once("roles", clip, table, make=partial(role_table, clip, table))
 
-    def resolve_run(self, run: Experiment) -> ResolvedRun:
-        """A single run of an experiment with all its settings. Raises DearError."""
-        setup, seed, shots = run.single_run
-        datasets = tuple(self.dataset(name, run.dataset, run.names[0]) for name in run.names)
-        clip = self.clip(*run.backbone, run.named_by)
-        run.dataset.require_short_side(clip.image_size)
+    def resolve_run(self, run: Run) -> ResolvedRun:
+        """A run of an experiment with all its settings, and with what they name. Raises DearError."""
+        shared, setup = run.experiment, run.setup
+        datasets = tuple(self.dataset(name, shared.dataset, run.data[0]) for name in run.data)
+        clip = self.clip(*shared.backbone, shared.named_by)
+        shared.dataset.require_short_side(clip.image_size)
         check_towers(setup.method, clip)
-        roles = self.roles(clip, setup, run.roles)
-        conditions = RunConditions(run.protocol, clip, datasets, seed, shots, roles, run.train, run.select)
-        return self.resolve(conditions, setup, named_by=run.named_by)
+        conditions = RunConditions(
+            shared.protocol,
+            clip,
+            datasets,
+            run.seed,
+            run.shots,
+            self.roles(clip, setup, shared.roles),
+            shared.train,
+            shared.select,
+        )
+        return self.resolve(conditions, setup, named_by=shared.named_by)
 
     def resolve(
         self,

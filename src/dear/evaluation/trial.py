@@ -1,7 +1,7 @@
 """A run under way: its method is built and trained on a few images, then tested."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,15 +10,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from dear.backbone.clip import Clip, fill, tensors_hash
+from dear.backbone.clip import Clip, fill
 from dear.backbone.names import HALF
 from dear.data.dataset import Dataset
 from dear.data.fewshot import ClassSubset, Pick, Unlabeled, draw_few
 from dear.errors import DataError, SettingsError
-from dear.evaluation.environment import environment, peak, start_counting
+from dear.evaluation.environment import start_counting
 from dear.evaluation.metrics import JointScores, Scores, compute_scores, evaluate
 from dear.evaluation.predictions import ImagePredictions, Predictions, predict, predict_jointly
-from dear.evaluation.records import SCHEMA
 from dear.evaluation.resolve import ResolvedRun
 from dear.evaluation.session import Session
 from dear.methods.base import Method
@@ -145,9 +144,9 @@ class Trial:
         part: str = "",
         keep_features: bool = False,
     ) -> dict[str, Any]:
-        """Compute the scores on the test images of some classes, among these classes; ``novel`` is as in
-        `predict`. The predictions are kept if the ``part`` of the results is named. ``keep_features`` is
-        needed before `test_jointly`.
+        """Compute the scores on the test images of some classes, among these classes; ``novel`` if the method
+        was not trained on them, which it may score by the class feature alone. The predictions are kept if
+        the ``part`` of the results is named. ``keep_features`` is needed before `test_jointly`.
         """
         started = time.perf_counter()
         self.session.cache.begin(dataset.identity)
@@ -159,7 +158,7 @@ class Trial:
             images,
             cache=self.session.cache,
             precision=self.run.training.precision,
-            novel=novel,
+            by_class_feature=novel and self._scores_by_class_feature,
             keep_features=keep_features,
         )
         if keep_features:
@@ -191,6 +190,7 @@ class Trial:
                 predictions,
                 predictions.labels + first,
                 range(len(parts[0]), len(classes)),
+                by_class_feature=self._scores_by_class_feature,
                 zero_shot=zero_shot,
                 precision=precision,
             )
@@ -209,6 +209,11 @@ class Trial:
 
         key = frozen.clip.identity.sha256, like.dtype, like.device, classnames, templates
         return self.session.cache.get("text", key, compute)
+
+    @property
+    def _scores_by_class_feature(self) -> bool:
+        """True if the method scores what it was not trained on by the class feature alone here."""
+        return self.run.protocol.name in self.method.decoupled_in
 
     def _load_shared(self) -> bool:
         """Take the state from an earlier run with the same training, if there is one."""
@@ -245,46 +250,6 @@ def copy_stored(method: Method) -> dict[str, Tensor]:
     }
 
 
-def run_record(
-    trial: Trial, results: Mapping[str, Any], tensors: dict[str, Tensor] | None = None
-) -> dict[str, Any]:
-    """The record of a run, from its trial, the results of its protocol, and the trained tensors if they are
-    saved beside it.
-    """
-    run, method = trial.run, trial.method
-    teacher, roles, pick = trial.teacher, run.table, trial.pick
-    device = run.clip.image.projection.device
-    return {
-        "schema": SCHEMA,
-        "protocol": run.protocol.name,
-        "key": run.key,
-        "method": run.setup.method,
-        "variant": run.setup.variant,
-        "settings": {"method": asdict(run.settings), "train": asdict(run.training)},
-        "overrides": run.overrides,
-        "published": [*run.published],
-        "dataset": _dataset(run.source),
-        "targets": [_dataset(dataset) | _templates(run, dataset) for dataset in run.targets],
-        "weights": run.weights,
-        "transductive": run.setup.declared.unlabeled,
-        "teacher": teacher and teacher_facts(teacher.run) | {"train": {"epochs": teacher.epochs}},
-        "roles": None if roles is None else {"source": roles.source, "table": roles.to_json()},
-        "seed": run.seed,
-        "shots": run.shots,
-        "fewshot": None if pick is None else pick.to_json(),
-        "train": {"epochs": trial.epochs},
-        "selection": {"rule": run.select, "epoch": trial.epoch_tested},
-        "results": dict(results),
-        "adapter": tensors if tensors is None else _adapter(trial, tensors),
-        "fusion_weights": method.fusion_weights(),
-        "trainable_parameters": sum(p.numel() for p in method.trainable),
-        "seconds": {"train": trial.train_seconds, "test": trial.test_seconds},
-        "peak_memory": peak(device),
-        "environment": environment()
-        | {"device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type},
-    }
-
-
 def teacher_facts(run: ResolvedRun) -> dict[str, Any]:
     """How a method's teacher was trained, for a record or a bundle."""
     return {
@@ -292,29 +257,6 @@ def teacher_facts(run: ResolvedRun) -> dict[str, Any]:
         "settings": {"method": asdict(run.settings), "train": asdict(run.training)},
         "weights": run.weights,
     }
-
-
-def _adapter(trial: Trial, tensors: dict[str, Tensor]) -> dict[str, Any]:
-    """What the saved tensors of a run are, and the classes and templates that they belong to."""
-    names, templates = trial.source.classnames, trial.source.templates
-    return {
-        "sha256": tensors_hash(tensors),
-        "classes": [names[label] for label in trial.trained_classes],
-        "templates": [*templates],
-    }
-
-
-def _dataset(dataset: Dataset) -> dict[str, Any]:
-    left_out = {} if dataset.world else {"left_out": dataset.left_out}
-    facts = {"name": dataset.name, "title": dataset.title, "identity": dataset.identity}
-    return {**facts, "classes": [*dataset.classnames], **left_out}
-
-
-def _templates(run: ResolvedRun, target: Dataset) -> dict[str, Any]:
-    """The templates of the authors for a target, where they are not those of the source."""
-    settings, of_target = asdict(run.settings), asdict(run.settings_for(target))
-    changed = {name: value for name, value in of_target.items() if value != settings[name]}
-    return {"settings": changed} if changed else {}
 
 
 def remove_checkpoints(checkpoint: Path) -> None:

@@ -24,7 +24,7 @@ from filelock import FileLock, Timeout
 
 from dear.backbone.device import find_device, threads_per_job, use_threads
 from dear.errors import DearError, OutputError, SettingsError, installation
-from dear.evaluation.experiment import Experiment, Machines
+from dear.evaluation.experiment import Machines, Run
 from dear.evaluation.records import find_record
 from dear.evaluation.resolve import ResolvedRun
 from dear.evaluation.runs import RunResult, files_beside, make_run, write_run
@@ -57,21 +57,21 @@ class Task:
         result: What came of it; None until then.
     """
 
-    def __init__(self, run: Experiment, resolved: ResolvedRun | DearError) -> None:
+    def __init__(self, run: Run, resolved: ResolvedRun | DearError) -> None:
         """Read the record, if there is one."""
         self.run = run
         self.result: RunResult | DearError | None = None
         self.missing = resolved if isinstance(resolved, DearError) else None
         if isinstance(resolved, DearError):
             return
-        self.name, self.record = resolved.name, resolved.file(run.out)
+        self.name, self.record = resolved.name, resolved.file(run.experiment.out)
         self._expected = {"key": resolved.key, "variant": resolved.setup.variant}
         self.result = self.read()
 
     def read(self) -> RunResult | DearError | None:
         """Its record, or what is wrong with it; None if there is none."""
         try:
-            record = find_record(self.record, with_weights=self.run.keep_weights, **self._expected)
+            record = find_record(self.record, with_weights=self.run.experiment.keep_weights, **self._expected)
         except DearError as error:
             return error
         return None if record is None else RunResult(record)
@@ -79,7 +79,7 @@ class Task:
     @contextmanager
     def lock(self) -> Iterator[bool]:
         """Context that holds the run; False if another one does. Raises OutputError."""
-        folder = self.run.out / UNFINISHED
+        folder = self.run.experiment.out / UNFINISHED
         lock = FileLock(folder / f"{self.name}.lock", timeout=0)
         try:
             folder.mkdir(parents=True, exist_ok=True)

@@ -82,7 +82,8 @@ class Method(nn.Module):
         layout: Positions of its learned tokens in the image tower.
         open_vocabulary: Whether it can score classes other than the first ones set; if not, they are
             refused. If no settings allow them, its declaration says so too.
-        novel_decoupled: Whether its authors score novel classes and data sets by the class feature alone.
+        decoupled_in: Protocols in which its authors score classes and data sets that it was not trained on by
+            the class feature alone; by all features elsewhere.
         target: The frozen features that its loss compares with, if any: of "trunk" outputs (`frozen_image`),
             of each "view", or of the "whole" image, resized to a square (both `target_features`).
         readout_key: What `read_out` depends on beside the backbone; "" if it gives the trunk outputs.
@@ -106,7 +107,7 @@ class Method(nn.Module):
     without_heads: tuple[str, ...] = ()
     layout: TokenLayout = TokenLayout()
     open_vocabulary: bool = True
-    novel_decoupled: ClassVar[bool] = False
+    decoupled_in: ClassVar[tuple[str, ...]] = ()
     target: ClassVar[Literal["trunk", "view", "whole"] | None] = None
     readout_key: str = ""
     views_per_image: int = 1

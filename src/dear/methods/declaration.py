@@ -4,40 +4,30 @@ properties needed before it is built, and what its authors set elsewhere than in
 """
 
 import json
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from importlib.resources import files
 from inspect import get_annotations
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal, Self, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Self
 
 from dear.backbone.names import Access, gives
-from dear.errors import SettingsError
-from dear.reading.typed import typed
+from dear.reading.typed import Form, Range, check_fields, typed
 
 PROMPT = "a photo of a"
 """The initial words of learned contexts in all public code."""
-MAX_TOKENS, MAX_WHOLE_NUMBER = 256, 10_000
-"""Largest values of settings that count learned tokens, and of other whole numbers."""
-
 Published = Mapping[str, float | int | str | None]
 
-Bounds = tuple[str, Callable[[Any], bool]]
-ANY: Bounds = ("", lambda _: True)
-LARGEST = 1e30
-"""Largest absolute value of a setting: optimizers overflow float32 beyond it."""
-COUNT: Bounds = ("at least 1", lambda value: value >= 1)
-LAYER: Bounds = ("from 1 to 12", lambda value: 1 <= value <= 12)
-SHARE: Bounds = ("from 0 to 1", lambda value: 0 <= value <= 1)
-AT_LEAST_0: Bounds = ("at least 0", lambda value: 0 <= value < math.inf)
-ABOVE_0: Bounds = ("above 0", lambda value: 0 < value < math.inf)
-TEMPLATE: Bounds = (
-    "text with one {} for the class name, or empty",
-    lambda value: not value or value.count("{}") == 1,
-)
-SCALE: Bounds = ("above 0, or none", lambda value: value is None or 0 < value < math.inf)
+Layer = Annotated[int, Range(1, 12)]
+"""The number of a layer, or of layers, in a tower with 12."""
+Tokens = Annotated[int, Range(1, 256)]
+"""A number of learned tokens."""
+SmallInt = Annotated[int, Range(1, 10_000)]
+"""A size, a rank, or a number of passes or views: what is allocated or repeated so often stays bounded."""
+Template = Annotated[
+    str, Form("with one {} for the class name, or empty", lambda text: not text or text.count("{}") == 1)
+]
 
 
 @dataclass(frozen=True)
@@ -45,18 +35,17 @@ class MethodSettings:
     """Settings of a method, complete; this base class is for methods without settings.
 
     What a user sets is a mapping of some fields (`check_overrides`); in a run the others have what the
-    method's authors set for its protocol and data set (`published_values`).
+    method's authors set for its protocol and data set (`published_values`). The annotation of a field says
+    which values are allowed, as in ``tokens: Tokens = 4``.
 
     Attributes:
         training: The authors' base-to-novel training settings that differ from the defaults of
             `TrainSettings`, by field.
-        bounds: The allowed values of a field, in words and as a function; not needed for Literal types.
         paths: The fields that name a file or a folder, unless they have their default. In a recipe such a
             path is relative to the recipe's folder; a bundle holds none.
     """
 
     training: ClassVar[Published] = MappingProxyType({})
-    bounds: ClassVar[Mapping[str, Bounds]] = MappingProxyType({})
     paths: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
@@ -97,22 +86,8 @@ class MethodSettings:
         return "", None
 
     def __post_init__(self) -> None:
-        """Raise SettingsError for the first value that is out of bounds or too large, or is no choice."""
-        for setting in fields(self):
-            value = getattr(self, setting.name)
-            name = ".".join(filter(None, [self.folder(), setting.name]))
-            if setting.type is int:
-                most = MAX_TOKENS if name.endswith("tokens") else MAX_WHOLE_NUMBER
-                if value > most:
-                    raise SettingsError(f"{name} is {value}: it must be at most {most}.")
-            words, allows = self.bounds.get(setting.name, ANY)
-            if get_origin(setting.type) is Literal:
-                choices = get_args(setting.type)
-                words, allows = f"one of {', '.join(choices)}", choices.__contains__
-            if not allows(value):
-                raise SettingsError(f"{name} is {value!r}: it must be {words}.")
-            if isinstance(value, float) and abs(value) > LARGEST:
-                raise SettingsError(f"{name} is {value!r}: it must be at most {LARGEST:g}.")
+        """Raise SettingsError for the first value that its annotation does not allow."""
+        check_fields(self, self.folder())
 
 
 @dataclass(frozen=True)

@@ -234,7 +234,7 @@ class Representation(Method, ABC):
 
     features = ("cls", "rep")
     layout = TokenLayout(before_patches=True)
-    novel_decoupled = True
+    decoupled_in = ("base-to-novel", "cross-dataset", "domain-generalization")
     target = "trunk"
     settings: RepresentationSettings
 

@@ -7,7 +7,8 @@ from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
 
-from dear.methods.declaration import AT_LEAST_0, COUNT, LAYER, SCALE, SHARE, MethodSettings
+from dear.methods.declaration import Layer, MethodSettings, SmallInt, Tokens
+from dear.reading.typed import NonNegativeFloat, PositiveFloat, Share
 
 
 @dataclass(frozen=True)
@@ -27,19 +28,15 @@ class RepresentationSettings(MethodSettings):
     """
 
     training = MappingProxyType({"batch": 4})
-    bounds = MappingProxyType(
-        {"first": LAYER, "tokens": COUNT, "space": COUNT, "alpha": SHARE, "token_std": AT_LEAST_0}
-        | {"reg_weight": AT_LEAST_0, "scale": SCALE}
-    )
 
-    first: int = 6
-    tokens: int = 5
-    space: int = 512
-    alpha: float = 0.7
-    reg_weight: float = 1.0
-    scale: float | None = 100.0
+    first: Layer = 6
+    tokens: Tokens = 5
+    space: SmallInt = 512
+    alpha: Share = 0.7
+    reg_weight: NonNegativeFloat = 1.0
+    scale: PositiveFloat | None = 100.0
     share: bool = True
-    token_std: float = 0.02
+    token_std: NonNegativeFloat = 0.02
 
 
 def templates_or(template: str, of_dataset: Sequence[str]) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, NotRequired, Required, TypeVar, Union, get_args, get_origin
@@ -24,7 +24,7 @@ from dear.text import likely, list_names
 
 LONGEST = 40  # characters of a text in a message
 LARGEST = 10**9
-"""Largest number in settings: what is computed from it stays within float32 and 64-bit integers."""
+"""Largest number of a setting: what is computed from it stays within float32 and 64-bit integers."""
 Fitted = TypeVar("Fitted")
 WORDS: Mapping[Any, str] = {
     bool: "true or false", int: "a whole number", float: "a number", str: "text", Path: "a path",
@@ -34,22 +34,49 @@ WORDS: Mapping[Any, str] = {
 
 @dataclass(frozen=True)
 class Range:
-    """Inclusive bounds of a number in an annotation: ``Annotated[int, Range(0)]``."""
+    """Bounds of a number in an annotation, as in ``Annotated[int, Range(0)]``. They are inclusive; with
+    ``above`` the minimum itself is excluded, and with ``below`` the maximum.
+    """
 
     minimum: float = -math.inf
     maximum: float = math.inf
+    above: bool = field(default=False, kw_only=True)
+    below: bool = field(default=False, kw_only=True)
+
+    def allows(self, value: float) -> bool:
+        """True if the number is within the bounds; NaN never is."""
+        if (self.above and value == self.minimum) or (self.below and value == self.maximum):
+            return False
+        return self.minimum <= value <= self.maximum
 
     def __str__(self) -> str:
+        least, most = f"{self.minimum:,}", f"{self.maximum:,}"
         if self.maximum == math.inf:
-            return f"of at least {self.minimum:g}"
-        return f"from {self.minimum:g} to {self.maximum:g}"
+            return f"above {least}" if self.above else f"of at least {least}"
+        if not self.above and not self.below:
+            return f"from {least} to {most}"
+        least = f"above {least}" if self.above else f"of at least {least}"
+        return f"{least} and below {most}" if self.below else f"{least} and at most {most}"
+
+
+@dataclass(frozen=True)
+class Form:
+    """What a text in an annotation must be: in words that follow "text", and as a function."""
+
+    words: str
+    allows: Callable[[str], bool]
+
+    def __str__(self) -> str:
+        return self.words
 
 
 Number = Annotated[float, Range(-3.4e38, 3.4e38)]
 """A number that float32 holds: sums, squares and margins of such numbers do not overflow."""
 Share = Annotated[float, Range(0, 1)]
-Count = Annotated[int, Range(0)]
-Positive = Annotated[int, Range(1)]
+PositiveInt = Annotated[int, Range(1, LARGEST)]
+NonNegativeInt = Annotated[int, Range(0, LARGEST)]
+PositiveFloat = Annotated[float, Range(0, LARGEST, above=True)]
+NonNegativeFloat = Annotated[float, Range(0, LARGEST)]
 
 
 def typed(value: Any, kind: Callable[..., Fitted], where: object, key: str = "") -> Fitted:
@@ -79,7 +106,7 @@ class _Misfit(Exception):
     """The problem with the value of a key; ``is_kind`` if that value itself is of another kind."""
 
     def __init__(self, key: str, problem: str, *, is_kind: bool = False) -> None:
-        self.key, self.is_kind = key, is_kind
+        self.key, self.problem, self.is_kind = key, problem, is_kind
         super().__init__(f"{f'its {key}' if key else 'it'} {problem}")
 
 
@@ -89,7 +116,7 @@ def _fit(value: Any, kind: Any, key: str) -> Any:
         return value
     if origin is Annotated:
         fitted = _fit(value, inner[0], key)
-        if all(bounds.minimum <= fitted <= bounds.maximum for bounds in inner[1:]):
+        if all(bound.allows(fitted) for bound in inner[1:]):
             return fitted
     elif origin in (Union, types.UnionType):
         for choice in inner:
@@ -123,7 +150,7 @@ def _fit(value: Any, kind: Any, key: str) -> Any:
         if type(value) is int and abs(value) < 2**63:
             return value
     elif kind is Path:
-        if isinstance(value, str) and value:
+        if isinstance(value, str | Path) and value != "":
             return Path(value)
     elif isinstance(value, kind):
         return value
@@ -202,6 +229,18 @@ def check_overrides(values: Mapping[str, Any], kind: type, what: str) -> dict[st
     return {name: getattr(settings, name) for name in plain}
 
 
+def check_fields(settings: Any, prefix: str = "") -> None:
+    """Raise SettingsError for the first field of a dataclass whose value its annotation does not allow. The
+    message names the field after the ``prefix``, if there is one: "coop.tokens".
+    """
+    kind: Any = type(settings)
+    for name, annotation in _keys(kind)[0].items():
+        try:
+            _fit(_plain(getattr(settings, name)), annotation, f"{prefix}.{name}" if prefix else name)
+        except _Misfit as error:
+            raise SettingsError(f"{error.key} {error.problem}.") from None
+
+
 def _plain(value: Any) -> Any:
     """A path as text, and a number of NumPy as one of Python."""
     if isinstance(value, os.PathLike):
@@ -220,18 +259,3 @@ def overrides_class(kind: Any) -> Any:
         "__get_pydantic_core_schema__": classmethod(lambda *_: {"type": "any"}),
     }
     return type(f"{kind.__name__}Overrides", (kind,), members)
-
-
-def require_range(
-    settings: object, *names: str, minimum: float = 0, maximum: float = LARGEST, above: bool = False
-) -> None:
-    """Raise SettingsError for a number out of its bounds, with ``above`` for the minimum itself too; not for
-    None.
-    """
-    for name in names:
-        value = getattr(settings, name)
-        if value is None:
-            continue
-        if not (minimum < value if above else minimum <= value) or value > maximum:
-            least = f"{'above' if above else 'at least'} {minimum}"
-            raise SettingsError(f"{name} is {shown(value)}: it must be {least}, and at most {maximum:,}.")

@@ -4,12 +4,12 @@ or by a kind of table in the package.
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from dear.errors import RoleTableError, SettingsError
 from dear.reading.files import ReadingError
 from dear.reading.plain import read_json
-from dear.reading.typed import require_range
+from dear.reading.typed import LARGEST, NonNegativeInt, PositiveInt, Range, check_fields
 
 CoreMask = Literal["exclusive", "eq9"]
 """Two interpretations of a core head's mask: equation 9 with supplement B, or equation 9 alone."""
@@ -58,25 +58,22 @@ class RoleSettings:
 
     convention: Literal["public", "exact"] = "public"
     rule: Literal["quantile", "concept"] = "quantile"
-    quantile: float = 0.2
-    k: int | None = None
+    quantile: Annotated[float, Range(0, 0.5, above=True)] = 0.2
+    k: NonNegativeInt | None = None
     attributes: tuple[str, ...] = ()
     general: tuple[str, ...] = ("style",)
     space: Literal["discriminants", "embeddings"] = "discriminants"
     clustered: Literal["with-pool", "heads"] = "with-pool"
     entropy_over: Literal["concepts", "attributes"] = "concepts"
-    shrinkage: float = 0.3
-    min_sizes: tuple[int, ...] = (15, 25, 40, 60)
-    min_samples: int = 5
-    phrases_a_head: int | None = None
+    shrinkage: Annotated[float, Range(0, 1, above=True)] = 0.3
+    min_sizes: tuple[Annotated[int, Range(2, LARGEST)], ...] = (15, 25, 40, 60)
+    min_samples: PositiveInt = 5
+    phrases_a_head: PositiveInt | None = None
 
     def __post_init__(self) -> None:
-        require_range(self, "quantile", maximum=0.5, above=True)
-        require_range(self, "shrinkage", maximum=1, above=True)
-        require_range(self, "k")
-        require_range(self, "min_samples", "phrases_a_head", minimum=1)
-        if min(self.min_sizes, default=0) < 2:
-            raise SettingsError(f"min_sizes is {self.min_sizes}: it must be at least 2 each.")
+        check_fields(self)
+        if not self.min_sizes:
+            raise SettingsError("min_sizes is empty: give at least one size.")
         if len({*self.attributes}) < len(self.attributes):
             raise SettingsError(f"attributes is {self.attributes}: it must be names that differ.")
 

@@ -15,7 +15,7 @@ from dear.backbone.clip import Clip, Identity
 from dear.backbone.names import REAL
 from dear.errors import Detail, RoleTableError, warn
 from dear.reading.files import ReadingError
-from dear.reading.typed import Count, Number, Positive, Share, shown, typed
+from dear.reading.typed import NonNegativeInt, Number, PositiveInt, Share, shown, typed
 from dear.roles.settings import KINDS, read_table
 from dear.writing import output_file
 
@@ -51,8 +51,8 @@ class HeadRole:
         phrases: The phrases that span the head, in order, if it was discovered from phrases.
     """
 
-    layer: Positive
-    head: Count
+    layer: PositiveInt
+    head: NonNegativeInt
     role: Role
     attribute: str | None = None
     concept: str | None = None

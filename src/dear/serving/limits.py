@@ -1,9 +1,9 @@
 """The limits of the server, and refusals. Light to import: the command shows its options without torch."""
 
-import math
 from dataclasses import dataclass
 
-from dear.errors import DearError, SettingsError
+from dear.errors import DearError
+from dear.reading.typed import PositiveFloat, PositiveInt, check_fields
 
 MIB = 2**20
 FORM_ROOM = MIB // 8  # bytes around the files of a form
@@ -22,16 +22,14 @@ class Limits:
         batch: Most images that go through the model together.
     """
 
-    upload: float = 24.0
-    megapixels: float = 40.0
-    images: int = 64
-    connections: int = 256
-    batch: int = 16
+    upload: PositiveFloat = 24.0
+    megapixels: PositiveFloat = 40.0
+    images: PositiveInt = 64
+    connections: PositiveInt = 256
+    batch: PositiveInt = 16
 
     def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            if not 0 < value < math.inf:
-                raise SettingsError(f"limits.{name} is {value}: it must be above 0, and finite.")
+        check_fields(self, "limits")
 
     def check_size(self, size: int, room: int = FORM_ROOM) -> None:
         """Raise Refused (413) for an upload that has more bytes, beside the ``room`` that a form takes."""

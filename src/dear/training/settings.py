@@ -3,11 +3,19 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from dear.backbone.names import Precision
 from dear.errors import SettingsError
-from dear.reading.typed import check_overrides, require_range
+from dear.reading.typed import (
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    Range,
+    check_fields,
+    check_overrides,
+)
 from dear.text import plural
 
 Optimizer = Literal["adamw", "sgd", "adam"]
@@ -48,31 +56,27 @@ class TrainSettings:
             the gradients, which saves memory, costs time and does not change the loss. 0 means all at once.
     """
 
-    epochs: int = 10
-    steps_per_shot: int = 0
-    batch: int = 16
-    lr: float = 1e-3
-    warmup_epochs: int = 1
-    warmup_lr: float = 1e-5
+    epochs: PositiveInt = 10
+    steps_per_shot: NonNegativeInt = 0
+    batch: PositiveInt = 16
+    lr: PositiveFloat = 1e-3
+    warmup_epochs: NonNegativeInt = 1
+    warmup_lr: PositiveFloat = 1e-5
     schedule: Schedule = "epoch"
-    lr_end: float = 0.0
-    weight_decay: float = 5e-4
+    lr_end: NonNegativeFloat = 0.0
+    weight_decay: NonNegativeFloat = 5e-4
     precision: Precision = "auto"
     optimizer: Optimizer = "adamw"
-    momentum: float = 0.9
-    crop: float = 0.5
+    momentum: Annotated[float, Range(0, 1, below=True)] = 0.9
+    crop: Annotated[float, Range(0, 1, above=True)] = 0.5
     drop_last: bool = False
     view_seed: int | None = None
-    text_chunk: int = 0
+    text_chunk: NonNegativeInt = 0
 
     def __post_init__(self) -> None:
-        require_range(self, "epochs", "batch", minimum=1)
-        require_range(self, "steps_per_shot", "warmup_epochs", "text_chunk", "weight_decay")
-        require_range(self, "lr", "warmup_lr", above=True)
-        require_range(self, "lr_end", maximum=self.lr)
-        require_range(self, "crop", maximum=1, above=True)
-        if not 0 <= self.momentum < 1:
-            raise SettingsError(f"momentum is {self.momentum}: it must be at least 0, and below 1.")
+        check_fields(self)
+        if self.lr_end > self.lr:
+            raise SettingsError(f"lr_end is {self.lr_end}: it must be at most lr, which is {self.lr}.")
 
     def fingerprint_fields(self) -> dict[str, Any]:
         """The fields that change results: all but ``text_chunk``, which only saves memory."""

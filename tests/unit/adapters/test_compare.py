@@ -55,7 +55,7 @@ def predictions(labels: list[int], predicted: list[int]) -> Predictions:
     """The probability of what is predicted is 1 / 2, that of each of the two other classes 1 / 4."""
     logits = torch.zeros(len(labels), 3)
     logits[range(len(labels)), predicted] = torch.tensor(2.0).log()
-    return Predictions(("ant", "bee", "cat"), torch.tensor(labels), logits, logits)
+    return Predictions(("ant", "bee", "cat"), torch.tensor(labels), logits, logits, logits)
 
 
 def test_counts_by_hand() -> None:

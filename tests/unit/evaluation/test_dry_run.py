@@ -1,13 +1,13 @@
-"""A dry run lists runs, their work and time, and all that is missing."""
+"""A dry run lists runs, their work, and all that is missing."""
 
-from itertools import count
+import json
 from pathlib import Path
 
 import pytest
 
 from dear.errors import WeightsError
 from dear.evaluation import session
-from dear.evaluation.dry_run import UnitTimes, Work, estimate, list_runs
+from dear.evaluation.dry_run import list_runs, seconds_by_method
 from dear.evaluation.experiment import Machines
 from dear.evaluation.launch import launch
 from dear.evaluation.recipe import change, load_recipes
@@ -79,37 +79,45 @@ def test_all_that_is_missing_of_a_transfer_is_listed(tmp_path: Path, monkeypatch
     ]  # fmt: skip
 
 
-def test_time_is_the_sum_of_counts_times_measured_units(tmp_path: Path) -> None:
-    """By a clock that goes on by a second whenever it is looked at: so a step takes one, and a batch of all
-    test images, and all that comes before the first step of a training.
+def test_the_seconds_of_a_method_are_the_median_of_its_records(tmp_path: Path) -> None:
+    """Of three runs of 2, 4 and 9 seconds; a damaged record and another file do not count."""
+    sweep = experiment(tmp_path / "out", methods=ZERO, seeds=(1, 2, 3, 4))
+    launch([sweep], Machines("cpu"))
+    paths = sorted(sweep.out.glob("*.json"))
+    for path, train in zip(paths, (1.5, 3.5, 8.5), strict=False):
+        record = json.loads(path.read_text())
+        path.write_text(json.dumps(record | {"seconds": {"train": train, "test": 0.5}}))
+    paths[3].write_text("{}")
+    (sweep.out / "notes.json").write_text("[]")
+    assert seconds_by_method(sweep.out) == {"zero-shot": 4.0}
+    other = experiment(tmp_path / "out", seeds=(5,))
+    planned, _ = list_runs([other], Machines("cpu"))
+    assert [(run["method"], run["seconds"]) for run in planned] == [("zero-shot", 4.0), ("dear", None)]
+
+
+def test_the_work_of_a_run_and_of_its_teacher(tmp_path: Path) -> None:
+    """By hand: half of the four classes are trained on, with an image of each, in batches of one. The
+    student takes the eight training images of all classes.
     """
-    sweep = experiment(tmp_path / "out", seeds=(1, 2), train={"epochs": 3, "batch": 1})
-    seconds = count()
-    planned, missing = list_runs([sweep], Machines("cpu"), timed=True, clock=lambda: float(next(seconds)))
-    assert missing == []
-    # Two of the four classes are trained on, with an image of each: their names take a second. Names are set
-    # of base and of novel classes, and of all at once: 8. The eight test images are one batch.
-    names, tests = 8 * 1 / 2, 8 * 1 / 8
-    before_the_steps, steps = 1, 3 * 2
-    assert [(run["method"], run["seconds"]["usual"]) for run in planned] == [
-        ("zero-shot", names + tests), ("dear", names + tests + before_the_steps + steps),
-    ] * 2  # fmt: skip
-    assert all(run["seconds"]["shortest"] == run["seconds"]["longest"] for run in planned)
+    methods = (*ZERO, MethodSetup("coop"), MethodSetup("promptkd"))
+    sweep = experiment(tmp_path / "out", methods=methods, train={"epochs": 3, "batch": 1})
+    planned, _ = list_runs([sweep], Machines("cpu"))
+    assert [run["test_images"] for run in planned] == [8, 8, 8]
+    assert [run["steps"] for run in planned] == [0, 3 * 2, 3 * 8 + 3 * 2]
 
 
-def test_a_time_is_taken_between_few_and_many_classes() -> None:
-    """By hand: a step takes 1 to 3 seconds with 10 classes, and 5 to 9 with 30, so 3 to 6 with 20."""
-    few = UnitTimes(
-        10, name=(0.1,), training_image=(0.0,), step=(1.0, 1.5, 3.0), test_image=(0.25,), kept_image=(0.1,)
-    )
-    many = UnitTimes(
-        30, name=(0.3,), training_image=(0.5,), step=(5.0, 6.5, 9.0), test_image=(0.25,), kept_image=(0.1,)
-    )
-    work = Work(classes=20, names=100, training_images=8, steps=2, test_images=40)
-    rest = 100 * 0.2 + 8 * 0.25 + 40 * 0.25
-    assert estimate([work], [[few], [many]]) == pytest.approx((rest + 2 * 4, rest + 2 * 3, rest + 2 * 6))
-    teacher = Work(classes=10, names=10, training_images=0, steps=1, test_images=0)
-    both = estimate([work, teacher], [[few, few]])
-    kept = work._replace(test_images=0, kept_images=40)
-    assert estimate([kept], [[few], [many]]).usual == pytest.approx(rest + 2 * 4 - 40 * 0.15)
-    assert both.usual == pytest.approx(100 * 0.1 + 2 * 1.5 + 40 * 0.25 + 10 * 0.1 + 1.5)
+def test_drawings_beside_photographs_have_the_backbone_of_photographs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reports refuse results on several backbones together."""
+    sought = list[str]()
+
+    def load(model: str, *_: object, **__: object) -> None:
+        sought.append(model)
+        raise WeightsError("no weights")
+
+    monkeypatch.setattr(session, "load_clip", load)
+    photos = experiment(tmp_path / "out").data[0]
+    mixed = experiment(tmp_path / "out", methods=ZERO, data=("mixed-paints", photos), model=None)
+    planned, _ = list_runs([mixed], Machines("cpu"))
+    assert ([run["dataset"] for run in planned], sought) == (["mixed-paints", photos], ["ViT-B-16"])

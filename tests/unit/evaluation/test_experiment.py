@@ -107,7 +107,7 @@ def test_three_ways_to_the_same_experiment(tmp_path: Path, monkeypatch: pytest.M
     assert from_recipe == from_python
     assert [vars(from_options[0]) | {"about": {"recipe": "a"}}] == [vars(from_python)]
     by_python, by_options = (
-        [run.run_facts() for run in each.runs()] for each in (from_python, *from_options)
+        [run.identifying_facts() for run in each.runs()] for each in (from_python, *from_options)
     )
     assert by_python == by_options
 

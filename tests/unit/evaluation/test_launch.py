@@ -111,7 +111,7 @@ def test_a_run_that_fails_stops_no_other(jobs: int, tmp_path: Path, request: pyt
         records, failed = make_runs([sweep], Machines("cpu", jobs=jobs))
     assert [record["method"] for record in records[0]] == ["zero-shot"]
     ((run, error),) = failed
-    assert (run.methods, type(error)) == ((apart,), TrainingDiverged)
+    assert (run.setup, type(error)) == (apart, TrainingDiverged)
     assert error.step > 0  # type: ignore[attr-defined]
     with pytest.warns(UserWarning, match="diverged"), pytest.raises(TrainingDiverged):
         launch([sweep], Machines("cpu", jobs=jobs))
@@ -270,7 +270,7 @@ def test_a_lost_worker_stops_no_other(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match="enough memory"):
         (records,), failed = make_runs([sweep], Machines("cpu", jobs=2), kill)
     assert sorted(record["method"] for record in records) == ["dear", "zero-shot", "zero-shot"]
-    assert [(run.methods, type(error)) for run, error in failed] == [((long,), LostWorkerError)]
+    assert [(run.setup, type(error)) for run, error in failed] == [(long, LostWorkerError)]
 
 
 def test_a_process_loads_the_model_and_the_data_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -126,7 +126,7 @@ def test_reliability_by_hand() -> None:
 
 def predictions(logits: torch.Tensor, labels: list[int], temperature: float = 1.0) -> Predictions:
     classes = tuple(map(str, range(logits.shape[1])))
-    return Predictions(classes, torch.tensor(labels), logits, logits, temperature=temperature)
+    return Predictions(classes, torch.tensor(labels), logits, logits, logits, temperature=temperature)
 
 
 def test_log_loss_by_hand() -> None:
@@ -216,7 +216,7 @@ def test_zero_shot_for_new_by_hand() -> None:
     """Class 2 is new: image 0 goes to it by the frozen score 5, image 1 stays with class 1 at 6."""
     logits = torch.tensor([[4.0, 0.0, 9.0], [0.0, 6.0, 9.0]])
     frozen = torch.tensor([[9.0, 0.0, 5.0], [9.0, 0.0, 5.0]])
-    predictions = Predictions(("a", "b", "c"), torch.tensor([2, 1]), logits, logits, frozen, new=(2,))
+    predictions = Predictions(("a", "b", "c"), torch.tensor([2, 1]), logits, logits, logits, frozen, new=(2,))
     assert METRICS["zero_shot_for_new"](predictions) == 1.0
     assert METRICS["accuracy"](predictions) == 0.5
     assert predictions.logits[0, 2] == 9.0  # not changed

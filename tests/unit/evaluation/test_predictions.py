@@ -24,7 +24,7 @@ PROBABILITIES = torch.tensor([[0.9, 0.1, 0], [0.25, 0.5, 0.25], [0.2, 0.6, 0.2],
 
 def predict(probabilities: torch.Tensor, labels: list[int], classes: str = "abc") -> Predictions:
     logits = (probabilities + 1e-6).log() + 3
-    return Predictions(tuple(classes), torch.tensor(labels), logits, logits)
+    return Predictions(tuple(classes), torch.tensor(labels), logits, logits, logits)
 
 
 @pytest.fixture

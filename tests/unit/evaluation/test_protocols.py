@@ -25,7 +25,9 @@ from dear.evaluation.records import check_record
 from dear.evaluation.resolve import MethodSetup
 from dear.evaluation.runs import run_one
 from dear.evaluation.session import Session
+from dear.methods import registry
 from dear.methods.dear.method import Dear
+from dear.methods.registry import register
 from dear.report.protocols import tables_of
 from dear.roles.table import RoleTable
 from dear.training.settings import TrainSettings
@@ -103,6 +105,52 @@ def test_mmrl_scores_other_data_sets_by_the_class_feature(
     share = {"red square": 5 / 11, "the sea": 6 / 11}
     by_class = sum(share[one] * value for one, value in target["per_class"].items())
     assert by_class == pytest.approx(target["decoupled"])
+
+
+class Relative(Dear):
+    """A method of a stranger, derived from DeAR and scored as it is."""
+
+
+class Contrary(Dear):
+    """One that is scored in another way than DeAR in each protocol."""
+
+    decoupled_in = ("base-to-novel",)
+
+
+TRANSFER = ["cross-dataset", "domain-generalization"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "by_class_feature"), [(Dear, TRANSFER), (Relative, TRANSFER), (Contrary, ["base-to-novel"])]
+)
+def test_a_method_says_by_protocol_how_it_is_scored(
+    kind: type[Dear], by_class_feature: list[str], small_clip: Clip, request: pytest.FixtureRequest
+) -> None:
+    """A derived one inherits it. The table of the report has these accuracies, whatever its name."""
+    name = "dear"
+    if kind is not Dear:
+        register(name := f"{__name__}:{kind.__name__}")
+        request.addfinalizer(lambda: registry._methods.pop(name))
+    setup = MethodSetup(name, {"first": 8, "alpha_cls": 0.02, "token_std": 1.0, "copy_projection": False})
+    shifted = replace(noise_dataset(), name="shifted", title="Shifted", identity="shifted")
+    options = {"roles": role_table(small_clip), "train": TRAINING | {"epochs": 5, "lr": 0.1}}
+    for protocol in (CrossDataset(), DomainGeneralization(), BaseToNovel()):
+        data = [noise_dataset()] if protocol.name == "base-to-novel" else [noise_dataset(), shifted]
+        record = made(small_clip, protocol, data, setup, **options)
+        results = record["results"]
+        trained, new = (
+            (results["base"], results["novel"])
+            if protocol.name == "base-to-novel"
+            else (results["source"], results["targets"]["shifted"])
+        )
+        assert trained["accuracy"] == trained["fused"]
+        rule = "decoupled" if protocol.name in by_class_feature else "fused"
+        assert new["accuracy"] == new[rule]
+        assert new["fused"] != new["decoupled"]
+        if protocol.trained_on is not None:
+            (grid,) = tables_of([record])
+            (row,) = [row for row in grid.rows if row.label == name]
+            assert row.cells[-1].mean == pytest.approx(100 * new[rule])
 
 
 def test_a_target_has_the_authors_templates_for_it(small_clip: Clip) -> None:

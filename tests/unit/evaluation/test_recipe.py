@@ -1,5 +1,6 @@
 """Recipes: what they say is what is run, and what they say wrongly is told with its name."""
 
+import pickle
 import re
 from inspect import cleandoc
 from pathlib import Path
@@ -51,11 +52,11 @@ def test_what_it_says_is_what_is_run(tmp_path: Path) -> None:
     runs = experiment.runs()
     # Two data sets, two seeds: zero-shot once (0 shots), DeAR with 1 and with 2 shots.
     assert len(runs) == 2 * 2 * 3
-    facts = [run.run_facts() for run in runs]
+    facts = [run.identifying_facts() for run in runs]
     methods = [(run["method"], run["shots"]) for run in facts[:3]]
     assert methods == [("zero-shot", 0), ("dear", 1), ("dear", 2)]
     assert [run["dataset"] for run in facts] == ["mixed-paints"] * 6 + ["stamped-tiles"] * 6
-    assert all(run.runs() == [run] for run in runs)
+    assert pickle.loads(pickle.dumps(runs)) == runs
 
 
 @pytest.mark.parametrize(

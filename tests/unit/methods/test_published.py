@@ -234,7 +234,7 @@ def test_rows_go_with_what_the_user_sets() -> None:
     [
         ({"token": 4}, r"settings of coop: .*'token' \(did you mean 'tokens'\?\)"),
         ({"tokens": "four"}, "its tokens is 'four': it must be a whole number"),
-        ({"tokens": 0}, "coop.tokens is 0: it must be at least 1"),
+        ({"tokens": 0}, "settings of coop: its tokens is 0: it must be a whole number from 1 to 256"),
         (CoOpSettings(), "settings of coop are a CoOpSettings: give a mapping"),
     ],
 )

@@ -136,7 +136,7 @@ def test_a_comparison_says_what_it_lacks() -> None:
             run["targets"] = [{"name": name, "title": name, "identity": name} for name in targets]
             run["results"] = {"source": {"accuracy": 0.5, "decoupled": 0.5}}
             run["results"]["targets"] = {
-                name: {"accuracy": 0.4 + at * gain, "decoupled": 0.3}
+                name: {"accuracy": 0.4 + at * gain, "decoupled": 0.4 + at * gain}
                 for at, name in enumerate(targets, start=1)
             }
             found.append(run)

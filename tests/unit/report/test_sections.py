@@ -100,14 +100,30 @@ def test_transfer_shows_fusion_too_where_it_differs_and_never_marks_it() -> None
 
 
 def test_peers_are_scored_in_transfer_as_their_authors_do() -> None:
-    """MMRL fuses on the source and scores targets by the class feature alone; a record of it says so."""
-    mmrl = moved("mmrl", 0.5, {"toys": 0.3}, fused=0.2)
-    mmrl["results"]["targets"]["toys"] = score(0.3)
-    grid = grids([mmrl, moved("dear+", 0.4, {"toys": 0.2}, fused=0.1)])["cross-dataset"]
+    """MMRL fuses on the source and scores targets by the class feature alone; DeAR+ fuses on both."""
+    plus = moved("dear+", 0.4, {"toys": 0.2}, fused=0.1)
+    plus["results"]["targets"]["toys"] = score(0.3, 0.2) | {"fused": 0.3}
+    grid = grids([moved("mmrl", 0.5, {"toys": 0.3}, fused=0.2), plus])["cross-dataset"]
     assert cells(grid, "mmrl") == ["70.00", "30.00", "30.00"]
     assert cells(grid, "mmrl, class feature alone") == ["50.00", "30.00", "30.00"]
+    assert cells(grid, "mmrl, fused") == ["70.00", "50.00", "50.00"]
     assert cells(grid, "dear+") == ["50.00", "30.00", "30.00"]
     assert cells(grid, "dear+, class feature alone") == ["40.00", "20.00", "20.00"]
+    assert "dear+, fused" not in {row.label for row in grid.rows}
+
+
+def test_earlier_records_of_methods_with_several_features_are_refused() -> None:
+    """Their targets were scored by the name of the method, so that a class derived from Dear had another
+    accuracy than Dear. With one feature there is nothing to tell apart.
+    """
+    records = [moved("coop", 0.5, {"toys": 0.3}), moved("dear", 0.5, {"toys": 0.3})]
+    for results in [run["results"] for run in records]:
+        for part in (results["source"], *results["targets"].values()):
+            del part["fused"]
+    assert cells(grids(records)["cross-dataset"], "coop") == ["50.00", "30.00", "30.00"]
+    records[1]["results"]["targets"]["toys"]["decoupled"] = 0.2
+    with pytest.raises(DataError, match="dear is of an earlier version"):
+        grids(records)
 
 
 def test_sources_of_transfer_are_not_averaged() -> None:

@@ -23,7 +23,7 @@ from dear.backbone.preprocess import Interpolation, Preprocess
 from dear.errors import WeightsError
 from dear.reading.files import ReadingError
 from dear.reading.plain import read_json
-from dear.reading.typed import Positive, shown, typed
+from dear.reading.typed import PositiveInt, shown, typed
 
 PROCESSOR, PIXELS = "processor_config.json", "preprocessor_config.json"
 IMAGES = "image_processor"
@@ -74,18 +74,18 @@ POOL = "visual.trunk.attn_pool"
 class TowerConfig(TypedDict, total=False):
     """A tower's configuration. transformers leaves out the values at their defaults."""
 
-    hidden_size: Positive
-    intermediate_size: Positive
+    hidden_size: PositiveInt
+    intermediate_size: PositiveInt
     num_hidden_layers: Layers
     num_attention_heads: Heads
     vocab_size: Words
     max_position_embeddings: Context
     image_size: Side
-    patch_size: Positive
+    patch_size: PositiveInt
     hidden_act: str
     layer_norm_eps: Epsilon
     eos_token_id: int
-    projection_size: Positive | None
+    projection_size: PositiveInt | None
 
 
 class Config(TypedDict):
@@ -94,7 +94,7 @@ class Config(TypedDict):
     model_type: str
     text_config: NotRequired[TowerConfig]
     vision_config: NotRequired[TowerConfig]
-    projection_dim: NotRequired[Positive]
+    projection_dim: NotRequired[PositiveInt]
 
 
 TEXT: dict[str, Any] = {

@@ -3,6 +3,7 @@ the report query them without torch, which only `run` needs.
 """
 
 import json
+import typing
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
@@ -16,7 +17,42 @@ from dear.reading.typed import shown
 
 if TYPE_CHECKING:
     from dear.data.dataset import Dataset
-    from dear.evaluation.trial import Trial
+    from dear.methods.base import Method
+
+
+class TrialLike(typing.Protocol):
+    """What a protocol asks of the method that it trains and tests, which `dear.evaluation.trial.Trial` does.
+
+    Attributes:
+        source: The data set that is trained on.
+        targets: The other data sets that are tested on.
+        method: The method, trained once `train` has returned.
+    """
+
+    method: "Method"
+
+    @property
+    def source(self) -> "Dataset": ...
+
+    @property
+    def targets(self) -> "tuple[Dataset, ...]": ...
+
+    def train(self, classes: Sequence[int]) -> None:
+        """Train on a few images of each of these classes; called once, before everything else."""
+
+    def test(
+        self,
+        dataset: "Dataset",
+        classes: Sequence[int],
+        *,
+        novel: bool = False,
+        part: str = "",
+        keep_features: bool = False,
+    ) -> dict[str, Any]:
+        """Compute the scores on the test images of some classes, among these classes."""
+
+    def test_jointly(self, *parts: Sequence[int]) -> list[dict[str, Any]]:
+        """Compute the scores on the test images of each list of classes, among the classes of all lists."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +85,7 @@ class Protocol(ABC):
     scored: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
-    def run(self, trial: "Trial") -> dict[str, Any]:
+    def run(self, trial: TrialLike) -> dict[str, Any]:
         """Train and test one method; returns the results for its record. Nothing is selected on test data."""
 
     @property

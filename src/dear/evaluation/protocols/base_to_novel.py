@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dear.errors import DataError
-from dear.evaluation.protocols.base import Protocol
+from dear.evaluation.protocols.base import Protocol, TrialLike
 
 if TYPE_CHECKING:
     from dear.data.dataset import Dataset
-    from dear.evaluation.trial import Trial
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ class BaseToNovel(Protocol):
                     f"{trained_on.name} has no test image of any {half} class: give each class more images."
                 )
 
-    def run(self, trial: "Trial") -> dict[str, Any]:
+    def run(self, trial: TrialLike) -> dict[str, Any]:
         from dear.data.fewshot import base_novel
 
         base, novel = base_novel(len(trial.source.classnames))

@@ -3,13 +3,10 @@ section 4.1.
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-from dear.evaluation.protocols.base import Protocol
+from dear.evaluation.protocols.base import Protocol, TrialLike
 from dear.methods.declaration import Declaration
-
-if TYPE_CHECKING:
-    from dear.evaluation.trial import Trial
 
 
 @dataclass(frozen=True)
@@ -29,7 +26,7 @@ class FewShot(Protocol):
         """A method that does not train runs with 0 shots."""
         return shots if method.trains else 0
 
-    def run(self, trial: "Trial") -> dict[str, Any]:
+    def run(self, trial: TrialLike) -> dict[str, Any]:
         classes = range(len(trial.source.classnames))
         trial.train(classes)
         return {"all": trial.test(trial.source, classes, part="all")}

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dear.errors import DataError, SettingsError
+from dear.evaluation.protocols.base import TrialLike
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.methods.declaration import Declaration
 from dear.methods.registry import methods_with_roles
 
 if TYPE_CHECKING:
     from dear.data.dataset import Dataset
-    from dear.evaluation.trial import Trial
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Retrieval(BaseToNovel):
     data: ClassVar[tuple[str, ...]] = ("travel-posters",)
     scored: ClassVar[tuple[str, ...]] = ()
 
-    def run(self, trial: "Trial") -> dict[str, Any]:
+    def run(self, trial: TrialLike) -> dict[str, Any]:
         from dear.evaluation.protocols.retrieve import retrieve
 
         trial.train(self.training_classes(len(trial.source.classnames)))

@@ -13,20 +13,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from dear.data.sources.benchmarks import named_benchmark
 from dear.data.sources.folder import domains_of, subfolders
 from dear.errors import DataError
-from dear.evaluation.protocols.base import Protocol
+from dear.evaluation.protocols.base import Protocol, TrialLike
 from dear.reading.files import expanded
 from dear.world.names import task_names
 
 if TYPE_CHECKING:
     from dear.data.dataset import Dataset
-    from dear.evaluation.trial import Trial
 
 
 @dataclass(frozen=True)
 class Transfer(Protocol):
-    """Train on a source, test on targets. Both the fused accuracy and that of the class feature alone
-    ("decoupled") are recorded; the paper scores DeAR by the latter on the targets of cross-dataset transfer
-    (section 4.1) and does not say how in domain generalization.
+    """Train on a source, test on targets. A method says by which features its authors score the targets
+    (``decoupled_in``); the accuracies by all features and by the class feature alone are recorded too.
 
     Attributes:
         source: Data set to train on. The default is a data set of the Attribute World.
@@ -46,7 +44,7 @@ class Transfer(Protocol):
     def trained_on(self) -> str | None:
         return self.source
 
-    def run(self, trial: "Trial") -> dict[str, Any]:
+    def run(self, trial: TrialLike) -> dict[str, Any]:
         classes = range(len(trial.source.classnames))
         trial.train(classes)
         on_source = trial.test(trial.source, classes, part="source")

@@ -2,9 +2,18 @@
 
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal
+from typing import Annotated, Literal
 
-from dear.methods.declaration import AT_LEAST_0, COUNT, LAYER, Declaration, MethodSettings
+from dear.methods.declaration import Declaration, Layer, MethodSettings, Tokens
+from dear.reading.typed import Form, NonNegativeFloat
+
+
+def split_words(text: str) -> list[str]:
+    """The words between the commas of a text."""
+    return [word.strip() for word in text.split(",")]
+
+
+Words = Annotated[str, Form("of words with commas between", lambda text: all(split_words(text)))]
 
 
 @dataclass(frozen=True)
@@ -27,33 +36,20 @@ class AtPromptSettings(MethodSettings):
     """
 
     training = MappingProxyType({"optimizer": "sgd", "lr": 0.002, "epochs": 100, "batch": 32})
-    bounds = MappingProxyType(
-        {
-            "attributes": ("words with commas between", lambda value: all(_split(value))),
-            "tokens": COUNT,
-            "depth": LAYER,
-            "token_std": AT_LEAST_0,
-            "attribute_std": AT_LEAST_0,
-        }
-    )
 
     base: Literal["coop", "maple"] = "coop"
-    attributes: str = "color, shape"
-    tokens: int = 2
+    attributes: Words = "color, shape"
+    tokens: Tokens = 2
     by_position: bool = False
-    depth: int = 9
+    depth: Layer = 9
     share: bool = True
-    token_std: float = 0.02
-    attribute_std: float = 0.01
+    token_std: NonNegativeFloat = 0.02
+    attribute_std: NonNegativeFloat = 0.01
 
     @property
     def attribute_words(self) -> tuple[str, ...]:
         """The attribute words, in order."""
-        return tuple(_split(self.attributes))
-
-
-def _split(attributes: str) -> list[str]:
-    return [word.strip() for word in attributes.split(",")]
+        return tuple(split_words(self.attributes))
 
 
 METHOD = Declaration("atprompt", "2412.09442", "ATPrompt", AtPromptSettings, image="features", text="layers")

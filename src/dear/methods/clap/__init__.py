@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
-from dear.methods.declaration import ABOVE_0, COUNT, Declaration, MethodSettings
+from dear.methods.declaration import Declaration, MethodSettings, SmallInt
+from dear.reading.typed import PositiveFloat
 
 
 @dataclass(frozen=True)
@@ -22,13 +23,12 @@ class ClapSettings(MethodSettings):
     """
 
     training = MappingProxyType({"crop": 0.08})
-    bounds = MappingProxyType({"epochs": COUNT, "batch": COUNT, "lr": ABOVE_0, "views": COUNT})
 
     constraint: Literal["l2", "none"] = "l2"
-    epochs: int = 300
-    batch: int = 256
-    lr: float = 0.1
-    views: int = 20
+    epochs: SmallInt = 300
+    batch: SmallInt = 256
+    lr: PositiveFloat = 0.1
+    views: SmallInt = 20
 
 
 METHOD = Declaration(

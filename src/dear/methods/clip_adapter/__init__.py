@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from dear.methods.declaration import COUNT, SHARE, Declaration, MethodSettings
+from dear.methods.declaration import Declaration, MethodSettings, SmallInt
+from dear.reading.typed import Share
 
 
 @dataclass(frozen=True)
@@ -16,10 +17,9 @@ class ClipAdapterSettings(MethodSettings):
     """
 
     training = MappingProxyType({"optimizer": "sgd", "lr": 0.002, "epochs": 200, "batch": 32})
-    bounds = MappingProxyType({"ratio": SHARE, "reduction": COUNT})
 
-    ratio: float = 0.2
-    reduction: int = 4
+    ratio: Share = 0.2
+    reduction: SmallInt = 4
 
 
 METHOD = Declaration(

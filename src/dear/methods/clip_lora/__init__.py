@@ -2,8 +2,10 @@
 
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Annotated
 
-from dear.methods.declaration import ABOVE_0, COUNT, SCALE, TEMPLATE, Declaration, MethodSettings
+from dear.methods.declaration import Declaration, MethodSettings, SmallInt, Template
+from dear.reading.typed import PositiveFloat, Range
 
 
 @dataclass(frozen=True)
@@ -32,21 +34,12 @@ class ClipLoraSettings(MethodSettings):
             "crop": 0.08,
         }
     )
-    bounds = MappingProxyType(
-        {
-            "rank": COUNT,
-            "alpha": ABOVE_0,
-            "dropout": ("at least 0 and below 1", lambda value: 0 <= value < 1),
-            "scale": SCALE,
-            "template": TEMPLATE,
-        }
-    )
 
-    rank: int = 2
-    alpha: float = 1.0
-    dropout: float = 0.25
-    scale: float | None = 100.0
-    template: str = ""
+    rank: SmallInt = 2
+    alpha: PositiveFloat = 1.0
+    dropout: Annotated[float, Range(0, 1, below=True)] = 0.25
+    scale: PositiveFloat | None = 100.0
+    template: Template = ""
 
 
 METHOD = Declaration("clip-lora", "2405.18541", "ClipLora", ClipLoraSettings, image="layers", text="layers")

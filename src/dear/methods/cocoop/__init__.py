@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from dear.methods.declaration import AT_LEAST_0, COUNT, PROMPT, Declaration, MethodSettings
+from dear.methods.declaration import PROMPT, Declaration, MethodSettings, SmallInt, Tokens
+from dear.reading.typed import NonNegativeFloat
 
 
 @dataclass(frozen=True)
@@ -19,12 +20,11 @@ class CoCoOpSettings(MethodSettings):
     """
 
     training = MappingProxyType({"optimizer": "sgd", "lr": 0.002, "epochs": 10, "batch": 1})
-    bounds = MappingProxyType({"tokens": COUNT, "reduction": COUNT, "token_std": AT_LEAST_0})
 
-    tokens: int = 4
+    tokens: Tokens = 4
     words: str = PROMPT
-    reduction: int = 16
-    token_std: float = 0.02
+    reduction: SmallInt = 16
+    token_std: NonNegativeFloat = 0.02
 
 
 METHOD = Declaration("cocoop", "2203.05557", "CoCoOp", CoCoOpSettings, image="features", text="layers")

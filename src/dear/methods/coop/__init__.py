@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from dear.methods.declaration import AT_LEAST_0, COUNT, PROMPT, Declaration, MethodSettings
+from dear.methods.declaration import PROMPT, Declaration, MethodSettings, Tokens
+from dear.reading.typed import NonNegativeFloat
 
 
 @dataclass(frozen=True)
@@ -21,12 +22,11 @@ class CoOpSettings(MethodSettings):
     """
 
     training = MappingProxyType({"optimizer": "sgd", "lr": 0.002, "epochs": 200, "batch": 32})
-    bounds = MappingProxyType({"tokens": COUNT, "token_std": AT_LEAST_0})
 
-    tokens: int = 4
+    tokens: Tokens = 4
     words: str = PROMPT
     class_specific: bool = False
-    token_std: float = 0.02
+    token_std: NonNegativeFloat = 0.02
 
 
 METHOD = Declaration("coop", "2109.01134", "CoOp", CoOpSettings, image="features", text="layers")

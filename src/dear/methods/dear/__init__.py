@@ -1,10 +1,10 @@
 """Settings and declaration of DeAR."""
 
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Literal
+from typing import Annotated, Literal
 
-from dear.methods.declaration import ABOVE_0, AT_LEAST_0, COUNT, LAYER, SHARE, Declaration, MethodSettings
+from dear.methods.declaration import Declaration, Layer, MethodSettings, Tokens
+from dear.reading.typed import NonNegativeFloat, PositiveFloat, Range, Share
 from dear.roles.settings import CoreMask
 
 FusionLoss = Literal["linear", "log"]
@@ -41,27 +41,20 @@ class DearSettings(MethodSettings):
         roles_from_other_weights: Accept a role table computed from other weights.
     """
 
-    bounds = MappingProxyType(
-        {"first": LAYER, "beta": SHARE, "tokens": COUNT, "text_tokens": AT_LEAST_0, "token_std": AT_LEAST_0}
-        | {"alpha_cls": ("between 0 and 1, both excluded", lambda value: 0 < value < 1)}
-        | {"lambda_reg": AT_LEAST_0, "lambda_fusion": AT_LEAST_0, "fusion_rate": ABOVE_0}
-        | {"beta_last": ("null or from 0 to 1", lambda value: value is None or 0 <= value <= 1)}
-    )
-
-    first: int = 9
-    beta: float = 0.9
-    tokens: int = 1
-    text_tokens: int = 5
-    token_std: float = 0.02
-    alpha_cls: float = 0.7
+    first: Layer = 9
+    beta: Share = 0.9
+    tokens: Tokens = 1
+    text_tokens: Annotated[int, Range(0, 256)] = 5
+    token_std: NonNegativeFloat = 0.02
+    alpha_cls: Annotated[float, Range(0, 1, above=True, below=True)] = 0.7
     learn_fusion: bool = True
-    fusion_rate: float = 1.0
-    lambda_reg: float = 1.0
-    lambda_fusion: float = 0.7
+    fusion_rate: PositiveFloat = 1.0
+    lambda_reg: NonNegativeFloat = 1.0
+    lambda_fusion: NonNegativeFloat = 0.7
     fusion_loss: FusionLoss = "linear"
     copy_projection: bool = True
     core_mask: CoreMask = "exclusive"
-    beta_last: float | None = None
+    beta_last: Share | None = None
     read_only: bool = False
     roles_from_other_weights: bool = False
 

@@ -76,6 +76,9 @@ class Dear(Method):
 
         s_k = cos(f_k, f_t) / tau        alpha = softmax(w)        logits = sum_k alpha_k s_k
 
+    The paper scores the targets of cross-dataset transfer by s_cls (section 4.1). How it scores those of
+    domain generalization it does not say: by s_cls too [ours].
+
     Beyond the paper, each an option that is off by default [ours]:
 
         beta_last     the attribute tokens' beta at layer J + i, for i = 1 to m = L - J, becomes
@@ -85,6 +88,7 @@ class Dear(Method):
 
     name = "dear"
     target = "trunk"
+    decoupled_in = ("cross-dataset", "domain-generalization")
     settings: DearSettings
     mask: Tensor  # layer head query key: M of each layer of the span
     read: Tensor  # the positions of the class token and the attribute tokens

@@ -1,9 +1,10 @@
 """Settings and declaration of DeAR+."""
 
 from dataclasses import dataclass
-from types import MappingProxyType
+from typing import Annotated
 
-from dear.methods.declaration import ABOVE_0, AT_LEAST_0, LAYER, Declaration, MethodSettings
+from dear.methods.declaration import Declaration, Layer, MethodSettings
+from dear.reading.typed import PositiveFloat, Range
 
 
 @dataclass(frozen=True)
@@ -22,16 +23,11 @@ class DearPlusSettings(MethodSettings):
         roles_from_other_weights: Accept a role table computed from other weights.
     """
 
-    bounds = MappingProxyType(
-        {"first": LAYER, "views": AT_LEAST_0, "spread": ABOVE_0, "penalty": ABOVE_0}
-        | {"shrinkage": ("above 0, up to 1, or none", lambda value: value is None or 0 < value <= 1)}
-    )
-
-    first: int = 9
-    views: int = 2
-    shrinkage: float | None = None
-    spread: float = 1.0
-    penalty: float = 3.0
+    first: Layer = 9
+    views: Annotated[int, Range(0, 10_000)] = 2
+    shrinkage: Annotated[float, Range(0, 1, above=True)] | None = None
+    spread: PositiveFloat = 1.0
+    penalty: PositiveFloat = 3.0
     roles_from_other_weights: bool = False
 
 

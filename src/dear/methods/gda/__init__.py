@@ -1,10 +1,10 @@
 """Settings and declaration of the Gaussian discriminant."""
 
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Literal
+from typing import Annotated, Literal
 
-from dear.methods.declaration import AT_LEAST_0, COUNT, SCALE, Declaration, MethodSettings
+from dear.methods.declaration import Declaration, MethodSettings, SmallInt
+from dear.reading.typed import NonNegativeFloat, PositiveFloat, Range
 
 Covariance = Literal["mean", "shrunk"]
 
@@ -25,20 +25,11 @@ class GdaSettings(MethodSettings):
         scale: Factor on the cosines with text features, a constant of the authors. none takes the backbone's.
     """
 
-    bounds = MappingProxyType(
-        {
-            "alpha": AT_LEAST_0,
-            "views": COUNT,
-            "neighbors": ("at least 2", lambda value: value >= 2),
-            "scale": SCALE,
-        }
-    )
-
-    alpha: float = 0.1
+    alpha: NonNegativeFloat = 0.1
     covariance: Covariance = "mean"
-    views: int = 1
-    neighbors: int = 64
-    scale: float | None = 100.0
+    views: SmallInt = 1
+    neighbors: Annotated[int, Range(2, 10_000)] = 64
+    scale: PositiveFloat | None = 100.0
 
 
 METHOD = Declaration("gda", "2402.04087", "GDA", GdaSettings, image="features", text="features")

@@ -1,9 +1,9 @@
 """Settings and declaration of the linear probe."""
 
 from dataclasses import dataclass
-from types import MappingProxyType
 
-from dear.methods.declaration import ABOVE_0, COUNT, Declaration, MethodSettings
+from dear.methods.declaration import Declaration, MethodSettings, SmallInt
+from dear.reading.typed import PositiveFloat
 
 
 @dataclass(frozen=True)
@@ -16,10 +16,8 @@ class LinearProbeSettings(MethodSettings):
         iterations: Most iterations of L-BFGS.
     """
 
-    bounds = MappingProxyType({"c": ABOVE_0, "iterations": COUNT})
-
-    c: float = 0.316
-    iterations: int = 1000
+    c: PositiveFloat = 0.316
+    iterations: SmallInt = 1000
 
 
 METHOD = Declaration(

@@ -1,9 +1,8 @@
 """Settings and declaration of LP++."""
 
 from dataclasses import dataclass
-from types import MappingProxyType
 
-from dear.methods.declaration import COUNT, Declaration, MethodSettings
+from dear.methods.declaration import Declaration, MethodSettings, SmallInt
 
 
 @dataclass(frozen=True)
@@ -14,9 +13,7 @@ class LpppSettings(MethodSettings):
         iterations: Steps of gradient descent, each on all images.
     """
 
-    bounds = MappingProxyType({"iterations": COUNT})
-
-    iterations: int = 300
+    iterations: SmallInt = 300
 
 
 METHOD = Declaration(

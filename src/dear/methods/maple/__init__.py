@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from dear.methods.declaration import AT_LEAST_0, COUNT, LAYER, PROMPT, Declaration, MethodSettings
+from dear.methods.declaration import PROMPT, Declaration, Layer, MethodSettings, Tokens
+from dear.reading.typed import NonNegativeFloat
 
 
 @dataclass(frozen=True)
@@ -21,13 +22,12 @@ class MapleSettings(MethodSettings):
     """
 
     training = MappingProxyType({"optimizer": "sgd", "lr": 0.0035, "epochs": 5, "batch": 4})
-    bounds = MappingProxyType({"depth": LAYER, "tokens": COUNT, "token_std": AT_LEAST_0})
 
-    depth: int = 9
-    tokens: int = 2
+    depth: Layer = 9
+    tokens: Tokens = 2
     words: str = PROMPT
     share: bool = True
-    token_std: float = 0.02
+    token_std: NonNegativeFloat = 0.02
 
 
 METHOD = Declaration("maple", "2210.03117", "MaPLe", MapleSettings, image="layers", text="layers")

@@ -1,10 +1,10 @@
 """Settings and declaration of MMRL++."""
 
 from dataclasses import dataclass
-from types import MappingProxyType
 
-from dear.methods.declaration import COUNT, SHARE, Declaration
+from dear.methods.declaration import Declaration, SmallInt
 from dear.methods.shared_settings import RepresentationSettings
+from dear.reading.typed import Share
 
 
 @dataclass(frozen=True)
@@ -17,13 +17,9 @@ class MmrlPlusSettings(RepresentationSettings):
         projection_rank: Rank of the update to CLIP's projection for the tokens.
     """
 
-    bounds = MappingProxyType(
-        RepresentationSettings.bounds | {"beta": SHARE, "residual_rank": COUNT, "projection_rank": COUNT}
-    )
-
-    beta: float = 0.9
-    residual_rank: int = 4
-    projection_rank: int = 64
+    beta: Share = 0.9
+    residual_rank: SmallInt = 4
+    projection_rank: SmallInt = 64
 
 
 METHOD = Declaration("mmrl++", "2505.10088", "MMRLPlus", MmrlPlusSettings, image="layers", text="layers")

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from dear.methods.declaration import ABOVE_0, AT_LEAST_0, COUNT, TEMPLATE, Declaration, MethodSettings
+from dear.methods.declaration import Declaration, MethodSettings, Template, Tokens
+from dear.reading.typed import NonNegativeFloat, PositiveFloat
 
 
 @dataclass(frozen=True)
@@ -21,16 +22,12 @@ class ProGradSettings(MethodSettings):
     """
 
     training = MappingProxyType({"optimizer": "sgd", "lr": 0.002, "epochs": 100, "batch": 32})
-    bounds = MappingProxyType(
-        {"tokens": COUNT, "strength": AT_LEAST_0, "temperature": ABOVE_0}
-        | {"template": TEMPLATE, "frozen_template": TEMPLATE}
-    )
 
-    tokens: int = 16
-    strength: float = 1.0
-    temperature: float = 1.0
-    template: str = ""
-    frozen_template: str = ""
+    tokens: Tokens = 16
+    strength: NonNegativeFloat = 1.0
+    temperature: PositiveFloat = 1.0
+    template: Template = ""
+    frozen_template: Template = ""
 
 
 METHOD = Declaration("prograd", "2205.14865", "ProGrad", ProGradSettings, image="features", text="layers")

@@ -1,9 +1,9 @@
 """Settings and declaration of ProLIP."""
 
 from dataclasses import dataclass
-from types import MappingProxyType
 
-from dear.methods.declaration import ABOVE_0, AT_LEAST_0, COUNT, SCALE, Declaration, MethodSettings
+from dear.methods.declaration import Declaration, MethodSettings, SmallInt
+from dear.reading.typed import NonNegativeFloat, PositiveFloat
 
 
 @dataclass(frozen=True)
@@ -19,21 +19,11 @@ class ProLipSettings(MethodSettings):
         scale: Factor on the cosines in the scores, a constant of the authors. none takes the backbone's.
     """
 
-    bounds = MappingProxyType(
-        {
-            "epochs": COUNT,
-            "lr": ABOVE_0,
-            "reg_weight": ("at least 0, or none", lambda value: value is None or AT_LEAST_0[1](value)),
-            "views": COUNT,
-            "scale": SCALE,
-        }
-    )
-
-    epochs: int = 300
-    lr: float = 1e-5
-    reg_weight: float | None = None
-    views: int = 300
-    scale: float | None = 100.0
+    epochs: SmallInt = 300
+    lr: PositiveFloat = 1e-5
+    reg_weight: NonNegativeFloat | None = None
+    views: SmallInt = 300
+    scale: PositiveFloat | None = 100.0
 
 
 METHOD = Declaration("prolip", "2410.05270", "ProLIP", ProLipSettings, image="layers", text="features")

@@ -2,11 +2,13 @@
 
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Annotated
 
 from dear.errors import SettingsError
-from dear.methods.declaration import ABOVE_0, AT_LEAST_0, COUNT, LAYER, Declaration, MethodSettings
+from dear.methods.declaration import Declaration, Layer, MethodSettings, Tokens
+from dear.reading.typed import NonNegativeFloat, PositiveFloat, Range
 
-WEIGHT = ("above 0 and at most 1000000", lambda value: 0 < value <= 1e6)
+Weight = Annotated[float, Range(0, 1_000_000, above=True)]
 """Far above the authors' weights; the gradients of a loss of 1e30 are not finite in float32 [ours]."""
 
 
@@ -31,19 +33,15 @@ class PromptKdSettings(MethodSettings):
     training = MappingProxyType(
         {"optimizer": "sgd", "lr": 0.005, "epochs": 20, "batch": 8, "drop_last": True}
     )
-    bounds = MappingProxyType(
-        {"depth": LAYER, "tokens": COUNT, "kd_weight": WEIGHT}
-        | {"temperature": ABOVE_0, "token_std": AT_LEAST_0}
-    )
 
     teacher: str = ""
     teacher_pretrained: str | None = None
-    depth: int = 9
-    tokens: int = 4
-    kd_weight: float = 1000.0
-    temperature: float = 1.0
+    depth: Layer = 9
+    tokens: Tokens = 4
+    kd_weight: Weight = 1000.0
+    temperature: PositiveFloat = 1.0
     share: bool = True
-    token_std: float = 0.02
+    token_std: NonNegativeFloat = 0.02
 
     def __post_init__(self) -> None:
         super().__post_init__()

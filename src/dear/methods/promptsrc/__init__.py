@@ -1,11 +1,11 @@
 """Settings and declaration of PromptSRC."""
 
-import math
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal
+from typing import Annotated, Literal
 
-from dear.methods.declaration import ABOVE_0, AT_LEAST_0, COUNT, LAYER, PROMPT, Declaration, MethodSettings
+from dear.methods.declaration import PROMPT, Declaration, Layer, MethodSettings, Tokens
+from dear.reading.typed import LARGEST, NonNegativeFloat, PositiveFloat, Range
 
 
 @dataclass(frozen=True)
@@ -32,25 +32,20 @@ class PromptSrcSettings(MethodSettings):
     """
 
     training = MappingProxyType({"optimizer": "sgd", "lr": 0.0025, "epochs": 20, "batch": 4})
-    bounds = MappingProxyType(
-        {"image_depth": LAYER, "text_depth": LAYER, "image_tokens": COUNT, "text_tokens": COUNT}
-        | {"text_weight": AT_LEAST_0, "image_weight": AT_LEAST_0, "logit_weight": AT_LEAST_0}
-        | {"average_mean": ("a number", math.isfinite), "average_std": ABOVE_0, "token_std": AT_LEAST_0}
-    )
 
-    image_depth: int = 9
-    text_depth: int = 9
-    image_tokens: int = 4
-    text_tokens: int = 4
+    image_depth: Layer = 9
+    text_depth: Layer = 9
+    image_tokens: Tokens = 4
+    text_tokens: Tokens = 4
     words: str = PROMPT
-    text_weight: float = 25.0
-    image_weight: float = 10.0
-    logit_weight: float = 1.0
-    average_mean: float = 15.0
-    average_std: float = 1.0
+    text_weight: NonNegativeFloat = 25.0
+    image_weight: NonNegativeFloat = 10.0
+    logit_weight: NonNegativeFloat = 1.0
+    average_mean: Annotated[float, Range(-LARGEST, LARGEST)] = 15.0
+    average_std: PositiveFloat = 1.0
     teacher: Literal["imagenet", "dataset"] = "imagenet"
     share: bool = True
-    token_std: float = 0.02
+    token_std: NonNegativeFloat = 0.02
 
 
 METHOD = Declaration("promptsrc", "2307.06948", "PromptSRC", PromptSrcSettings, image="layers", text="layers")

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from dear.methods.declaration import AT_LEAST_0, COUNT, SHARE, TEMPLATE, Declaration, MethodSettings
+from dear.methods.declaration import Declaration, MethodSettings, SmallInt, Template, Tokens
+from dear.reading.typed import NonNegativeFloat, Share
 
 
 @dataclass(frozen=True)
@@ -23,16 +24,12 @@ class ProVpSettings(MethodSettings):
     training = MappingProxyType(
         {"optimizer": "sgd", "lr": 0.1, "epochs": 100, "batch": 32, "weight_decay": 1e-3}
     )
-    bounds = MappingProxyType(
-        {"tokens": COUNT, "beta": SHARE, "ref_weight": AT_LEAST_0, "template": TEMPLATE}
-        | {"start_patch": ("at least 1, or none", lambda value: value is None or value >= 1)}
-    )
 
-    tokens: int = 16
-    beta: float = 0.99
-    ref_weight: float = 1.0
-    template: str = ""
-    start_patch: int | None = 14
+    tokens: Tokens = 16
+    beta: Share = 0.99
+    ref_weight: NonNegativeFloat = 1.0
+    template: Template = ""
+    start_patch: SmallInt | None = 14
 
 
 METHOD = Declaration("provp", "2304.08386", "ProVP", ProVpSettings, image="layers", text="features")

@@ -2,8 +2,10 @@
 
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Annotated
 
-from dear.methods.declaration import ABOVE_0, COUNT, LAYER, TEMPLATE, Declaration, MethodSettings
+from dear.methods.declaration import Declaration, Layer, MethodSettings, SmallInt, Template
+from dear.reading.typed import PositiveFloat, Range
 
 
 @dataclass(frozen=True)
@@ -24,19 +26,14 @@ class SkipSettings(MethodSettings):
     """
 
     training = MappingProxyType({"optimizer": "sgd", "lr": 2e-5, "epochs": 20, "batch": 4, "warmup_lr": 1e-6})
-    bounds = MappingProxyType(
-        {"first": LAYER, "most": COUNT, "decay": ABOVE_0, "image_rate": ABOVE_0}
-        | {"top": ("above 0 and at most 1", lambda value: 0 < value <= 1)}
-        | {"template": TEMPLATE}
-    )
 
-    first: int = 7
+    first: Layer = 7
     share: bool = True
-    top: float = 0.5
-    most: int = 50
-    decay: float = 0.3
-    image_rate: float = 0.25
-    template: str = ""
+    top: Annotated[float, Range(0, 1, above=True)] = 0.5
+    most: SmallInt = 50
+    decay: PositiveFloat = 0.3
+    image_rate: PositiveFloat = 0.25
+    template: Template = ""
 
 
 METHOD = Declaration("skip", "2412.11509", "SkipTuning", SkipSettings, image="layers", text="layers")

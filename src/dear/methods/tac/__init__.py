@@ -6,17 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from dear.errors import SettingsError
-from dear.methods.declaration import AT_LEAST_0, COUNT, LAYER, PROMPT, Declaration, MethodSettings
+from dear.methods.declaration import PROMPT, Declaration, Layer, MethodSettings, SmallInt, Tokens
 from dear.methods.shared_settings import imagenet_templates
 from dear.reading.files import ReadingError, expanded, read_bytes
 from dear.reading.plain import parse_json
-from dear.reading.typed import typed
+from dear.reading.typed import Form, NonNegativeFloat, Range, typed
 from dear.text import list_names
 
 TEMPLATES = "templates"
+Sha256 = Annotated[str, Form("of 64 digits, or empty", lambda text: len(text) in (0, 64))]
 
 
 @dataclass(frozen=True)
@@ -52,33 +53,23 @@ class TacSettings(MethodSettings):
 
     training = MappingProxyType({"optimizer": "sgd", "lr": 0.0025, "epochs": 20, "batch": 8, "crop": 0.4})
     paths = ("descriptions",)
-    bounds = MappingProxyType(
-        {
-            "descriptions": ("the name of a file or folder, or templates", bool),
-            "descriptions_sha256": ("64 digits, or empty", lambda value: len(value) in (0, 64)),
-            "dropout": ("at least 0 and below 1", lambda value: 0 <= value < 1),
-        }
-        | {"clusters": COUNT, "image_depth": LAYER, "text_depth": LAYER, "image_tokens": COUNT}
-        | {"text_tokens": COUNT, "views": COUNT}
-        | {"text_weight": AT_LEAST_0, "image_weight": AT_LEAST_0, "token_std": AT_LEAST_0}
-    )
 
-    descriptions: str = TEMPLATES
-    descriptions_sha256: str = ""
-    clusters: int = 5
+    descriptions: Annotated[str, Form("that names a file or folder, or templates", bool)] = TEMPLATES
+    descriptions_sha256: Sha256 = ""
+    clusters: SmallInt = 5
     centers: Literal["training", "own"] = "training"
-    image_depth: int = 12
-    text_depth: int = 12
-    image_tokens: int = 5
-    text_tokens: int = 5
+    image_depth: Layer = 12
+    text_depth: Layer = 12
+    image_tokens: Tokens = 5
+    text_tokens: Tokens = 5
     words: str = PROMPT
-    views: int = 4
-    dropout: float = 0.3
+    views: SmallInt = 4
+    dropout: Annotated[float, Range(0, 1, below=True)] = 0.3
     teacher_dropout: bool = True
-    text_weight: float = 20.0
-    image_weight: float = 25.0
+    text_weight: NonNegativeFloat = 20.0
+    image_weight: NonNegativeFloat = 25.0
     share: bool = True
-    token_std: float = 0.02
+    token_std: NonNegativeFloat = 0.02
 
     def with_files(self, dataset: str) -> Self:
         """The settings with the data set's file in place of a folder, and the file's hash. Raises

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from dear.methods.declaration import AT_LEAST_0, Declaration, MethodSettings
+from dear.methods.declaration import Declaration, MethodSettings
+from dear.reading.typed import NonNegativeFloat
 
 
 @dataclass(frozen=True)
@@ -15,9 +16,8 @@ class TaskResSettings(MethodSettings):
     """
 
     training = MappingProxyType({"optimizer": "adam", "lr": 0.002, "epochs": 200, "batch": 256})
-    bounds = MappingProxyType({"alpha": AT_LEAST_0})
 
-    alpha: float = 0.5
+    alpha: NonNegativeFloat = 0.5
 
 
 METHOD = Declaration(

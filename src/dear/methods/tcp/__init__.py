@@ -2,8 +2,10 @@
 
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Annotated
 
-from dear.methods.declaration import AT_LEAST_0, COUNT, TEMPLATE, Declaration, MethodSettings
+from dear.methods.declaration import Declaration, MethodSettings, SmallInt, Template, Tokens
+from dear.reading.typed import NonNegativeFloat, Range
 
 
 @dataclass(frozen=True)
@@ -24,20 +26,15 @@ class TcpSettings(MethodSettings):
     """
 
     training = MappingProxyType({"optimizer": "adam", "lr": 0.002, "epochs": 50, "batch": 32})
-    bounds = MappingProxyType(
-        {"tokens": COUNT, "reduction": COUNT, "text_weight": AT_LEAST_0, "token_std": AT_LEAST_0}
-        | {"layer": ("from 2 to 12", lambda value: 2 <= value <= 12)}
-        | {"template": TEMPLATE, "frozen_template": TEMPLATE}
-    )
 
-    tokens: int = 4
-    layer: int = 9
-    reduction: int = 4
-    text_weight: float = 8.0
+    tokens: Tokens = 4
+    layer: Annotated[int, Range(2, 12)] = 9
+    reduction: SmallInt = 4
+    text_weight: NonNegativeFloat = 8.0
     share: bool = True
-    token_std: float = 0.02
-    template: str = ""
-    frozen_template: str = ""
+    token_std: NonNegativeFloat = 0.02
+    template: Template = ""
+    frozen_template: Template = ""
 
 
 METHOD = Declaration("tcp", "2311.18231", "TCP", TcpSettings, image="features", text="layers")

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from dear.methods.declaration import AT_LEAST_0, COUNT, SCALE, Declaration, MethodSettings
+from dear.methods.declaration import Declaration, MethodSettings, SmallInt
+from dear.reading.typed import NonNegativeFloat, PositiveFloat
 
 
 @dataclass(frozen=True)
@@ -29,20 +30,12 @@ class TipAdapterSettings(MethodSettings):
             "weight_decay": 0.01,
         }
     )
-    bounds = MappingProxyType(
-        {
-            "alpha": AT_LEAST_0,
-            "beta": AT_LEAST_0,
-            "views": COUNT,
-            "scale": SCALE,
-        }
-    )
 
     tuned: bool = False
-    alpha: float = 1.17
-    beta: float = 1.0
-    views: int = 10
-    scale: float | None = 100.0
+    alpha: NonNegativeFloat = 1.17
+    beta: NonNegativeFloat = 1.0
+    views: SmallInt = 10
+    scale: PositiveFloat | None = 100.0
 
 
 METHOD = Declaration(

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from dear.methods.declaration import AT_LEAST_0, COUNT, LAYER, TEMPLATE, Declaration, MethodSettings
+from dear.methods.declaration import Declaration, Layer, MethodSettings, Template, Tokens
+from dear.reading.typed import NonNegativeFloat
 
 
 @dataclass(frozen=True)
@@ -20,15 +21,12 @@ class VptSettings(MethodSettings):
     """
 
     training = MappingProxyType({"optimizer": "sgd", "lr": 0.0025, "epochs": 5, "batch": 4})
-    bounds = MappingProxyType(
-        {"depth": LAYER, "tokens": COUNT, "template": TEMPLATE, "token_std": AT_LEAST_0}
-    )
 
-    depth: int = 12
-    tokens: int = 8
-    template: str = ""
+    depth: Layer = 12
+    tokens: Tokens = 8
+    template: Template = ""
     share: bool = True
-    token_std: float = 0.02
+    token_std: NonNegativeFloat = 0.02
 
 
 METHOD = Declaration("vpt", "2203.12119", "VPT", VptSettings, image="layers", text="features")

@@ -5,7 +5,7 @@ from statistics import fmean
 
 from pandas import DataFrame
 
-from dear.evaluation.ablations import METHOD
+from dear.errors import DataError
 from dear.report import published
 from dear.report.grid import Cell, Grid, GridRow, marked, spread_over
 from dear.report.protocols import Summary
@@ -15,6 +15,7 @@ from dear.report.records import (
     Record,
     checked,
     data_sets_of,
+    method_label,
     protocol,
     runs_frame,
 )
@@ -35,7 +36,7 @@ RULE = {
 }
 EXTRA = {
     "class feature alone": "Class feature alone: on the source too.",
-    "fused": "Fused: dear by all features on the targets too.",
+    "fused": "Fused: by all features on the targets too.",
 }
 """Other ways of scoring: what is added to the label of their rows, and their note."""
 
@@ -43,21 +44,19 @@ EXTRA = {
 def summarize(records: Sequence[Record], reference: str | None) -> Summary:
     """The table of one of the two protocols, with published rows if the targets are the paper's.
 
-    DeAR is scored with all features on the source and by the class feature alone on the targets: the paper's
-    rule for cross-dataset transfer (section 4.1), our choice for domain generalization, for which it gives
-    none. Other methods are scored as their authors do. Other ways of scoring have rows of their own where
-    they differ, never marked as best. A method has an average
-    if it has every target.
+    Each method is scored as its record says, which is as its authors score: DeAR with all features on the
+    source and by the class feature alone on the targets. Other ways of scoring have rows of their own where
+    they differ, never marked as best. A method has an average if it has every target. Raises DataError for
+    records of an earlier version that do not say so.
     """
     del reference
-    records = checked(records)
+    records = [with_fused(record) for record in checked(records)]
     kind, frame = protocol(records[0]), runs_frame(records)
     source, *_ = data_sets_of(records[0])
     targets = {str(t["name"]): str(t["title"]) for run in records for t in data_sets_of(run)[1:]}
-    own = frame.metric.eq("accuracy") & ~((frame.method == METHOD) & (frame.part != "source"))
-    own |= frame.metric.eq("decoupled") & (frame.method == METHOD) & (frame.part != "source")
+    own = frame.metric.eq("accuracy")
     scored = _rows(frame[own], [*targets])
-    alone, fused = (_rows(frame[frame.metric == m], [*targets]) for m in ("decoupled", "accuracy"))
+    alone, fused = (_rows(frame[frame.metric == m], [*targets]) for m in ("decoupled", "fused"))
     rows, extra = _chance(records[0], [*targets]), set[str]()
     for row, *others in zip(marked(scored), alone, fused, strict=True):
         rows.append(row)
@@ -82,6 +81,23 @@ def summarize(records: Sequence[Record], reference: str | None) -> Summary:
     titled = {f"targets {name}": title for name, title in targets.items()}
     outcomes = tested.assign(title=tested.part.map(titled), value=100 * tested.value)
     return Summary(records, [grid], (), standing, outcomes, "accuracy on a target")
+
+
+def with_fused(record: Record) -> Record:
+    """The record with the accuracies by all features, which records of earlier versions lack. For a method
+    with a single feature they are the accuracies. Raises DataError for other methods: earlier versions scored
+    targets by the name of the method.
+    """
+    results = record["results"]
+    parts = [results["source"], *results["targets"].values()]
+    if any("fused" not in part and part["accuracy"] != part.get("decoupled") for part in parts):
+        raise DataError(
+            f"a run of {method_label(record)} is of an earlier version, which did not record how the method "
+            "scores targets: make it again."
+        )
+    targets = {name: {"fused": part["accuracy"], **part} for name, part in results["targets"].items()}
+    source = {"fused": results["source"]["accuracy"], **results["source"]}
+    return {**record, "results": {"source": source, "targets": targets}}
 
 
 def _rows(frame: DataFrame, targets: Sequence[str]) -> list[GridRow]:
