@@ -282,7 +282,7 @@ def cross_validate(bundle: Bundle, trial: Trial, left_out: LeftOut, choice: Left
     frozen = left_out.frozen_features()[choice.judged.to(trial.method.clip.image.projection.device)]
     zero_shot = trial.method.clip.scale * frozen @ trial.method.frozen_text.T
     predictions = Predictions(
-        bundle.classes, labels, logits, logits, zero_shot=zero_shot.cpu(), frozen=frozen.cpu()
+        bundle.classes, labels, logits, logits, logits, zero_shot=zero_shot.cpu(), frozen=frozen.cpu()
     )
     facts: dict[str, Any] = {"data": bundle.training.data, "split": CROSS_VALIDATION, "left_out": 0}
     facts |= {"images": len(labels), "groups": len(choice.groups.unique()), "classes": len(bundle.classes)}

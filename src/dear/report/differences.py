@@ -87,10 +87,10 @@ def difference_grid(
         )
         for part in {name: part for parts in by_images.values() for name, part in parts.items()}.values():
             if part.groups < GROUPED * part.images:
-                images = f"The {plural(part.images, 'image')} of {part.name}"
-                notes.append(f"{images} are from {plural(part.groups, 'group')}, and these are what counts.")
+                of_part = f"The {plural(part.images, 'image')} of {part.name}"
+                notes.append(f"{of_part} are from {plural(part.groups, 'group')}, and these are what counts.")
     for column, where in zip(P_VALUES, ("over data sets or seeds", "over images"), strict=True):
-        tied = [row.label for row in rows if (p := row.cells[column]) and p.mean > 1 - LEVEL]
+        tied = [row.label for row in rows if (cell := row.cells[column]) and cell.mean > 1 - LEVEL]
         if tied:
             notes.append(f"No difference found at the {1 - LEVEL:.0%} level {where}: {', '.join(tied)}.")
     columns = COLUMNS if any(by_images.values()) else COLUMNS[:2]

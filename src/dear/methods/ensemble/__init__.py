@@ -1,9 +1,10 @@
 """Settings and declaration of the ensemble."""
 
 from dataclasses import dataclass
-from types import MappingProxyType
+from typing import Annotated
 
-from dear.methods.declaration import AT_LEAST_0, Declaration, MethodSettings
+from dear.methods.declaration import Declaration, MethodSettings
+from dear.reading.typed import Range
 
 
 @dataclass(frozen=True)
@@ -15,9 +16,7 @@ class EnsembleSettings(MethodSettings):
         penalty: Weight of the squared weights of the classifiers, where these are fitted to left-out images.
     """
 
-    bounds = MappingProxyType({"penalty": AT_LEAST_0})
-
-    penalty: float = 0.01
+    penalty: Annotated[float, Range(0, 1000)] = 0.01
 
 
 METHOD = Declaration("ensemble", "2611", "Ensemble", EnsembleSettings, image="features", text="features")
