@@ -142,7 +142,14 @@ class Bundle:
         with_images = [name for name in self.classes if name not in facts.named]
         lines += describe_names(facts.name_cost, self.classes, with_images)
         lines += [*describe_fit(self.method, facts), *describe_refusal(self.known, self.refuse, *tested)]
-        lines += describe_issues(self.review, facts.judged_labels, of_fit=True, judge=facts.judge)
+        lines += describe_issues(
+            self.review,
+            facts.judged_labels,
+            of_fit=True,
+            judge=facts.judge,
+            is_precise=facts.is_precise,
+            held_out=facts.held_out > 0,
+        )
         return "\n".join(lines)
 
     def __repr__(self) -> str:

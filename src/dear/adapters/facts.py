@@ -104,6 +104,7 @@ class BundleScores:
         twins, twins_right: Images that are near-duplicates of training images or of one group with them, and
             how many of these are right: the split leaks.
         groups: How many groups the images are from; an image that is in none counts as one.
+        interval: That of the accuracy, at 95%, by groups; None if it is of single images.
     """
 
     data: str
@@ -127,6 +128,7 @@ class BundleScores:
     twins: ImageCount = 0
     twins_right: ImageCount = 0
     groups: ImageCount = 0
+    interval: tuple[Share, Share] | None = None
 
     def __post_init__(self) -> None:
         if self.gained + self.lost > self.images:
@@ -151,6 +153,7 @@ class TrainingFacts:
         uncalibrated: Why the temperature could not be fitted.
         named, name_cost: The classes by name alone, and what such a class takes and finds, if it is known.
         judged_labels, judge: How many labels were reviewed, and by which method if by another.
+        is_precise: Whether most of the labels that look wrong are expected to be.
         earlier_test: What was measured of an earlier fit of the same method to some of these images, if none
             is left to test on.
         environment: Software and machine.
@@ -180,6 +183,7 @@ class TrainingFacts:
     name_cost: NameCost | None = None
     judged_labels: ImageCount = 0
     judge: str = ""
+    is_precise: bool = True
     earlier_test: BundleScores | None = None
     environment: Mapping[str, Any] = field(default_factory=dict)
     command: str = ""

@@ -192,6 +192,7 @@ def fit(
         if review and reviewed is not None:
             judge = "" if reviewed.method == bundle.method else reviewed.method
             facts = replace(bundle.training, judged_labels=len(reviewed.judged), judge=judge)
+            facts = replace(facts, is_precise=reviewed.scores.is_precise)
             issues = (*reviewed.wrong_labels(), *reviewed.twins(with_test=test is not None))
             bundle = replace(bundle, review=issues, training=facts)
         for file in features_files:

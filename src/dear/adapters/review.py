@@ -163,7 +163,9 @@ def write_review(
     page = render_page(
         "review.html.j2",
         data=review.dataset.title,
-        verdict=describe_issues(issues, len(review.judged), of_fit=test is not None)[0],
+        verdict=describe_issues(
+            issues, len(review.judged), of_fit=test is not None, is_precise=review.scores.is_precise
+        )[0],
         subject=review.method,
         commands=commands,
         sections={

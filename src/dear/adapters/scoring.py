@@ -30,6 +30,7 @@ from dear.evaluation.predictions import Predictions, predict
 from dear.evaluation.trial import Trial
 from dear.methods.registry import frozen_clip
 from dear.progress import Progress, silent
+from dear.stats import group_share_interval
 from dear.text import FEW, list_names, plural
 from dear.training.cache import Cache
 
@@ -91,7 +92,9 @@ def evaluate_images(
     if split == "test":
         twins = find_twins_of_training(dataset, images)
         facts |= {"twins": int(twins.sum()), "twins_right": int((twins & predictions.correct).sum())}
-        facts["groups"] = len({*group_names(images)})
+        names = group_names(images)
+        facts["groups"] = len({*names})
+        facts["interval"] = group_share_interval(predictions.correct.double().numpy(), names)
     if predictions.frozen is not None and (refusal := predictor.refusal(vocabulary.classes)) is not None:
         like = vocabulary.text
         refused = refusal(predictions.frozen.to(like), predictions.predicted.to(like.device))
@@ -261,6 +264,7 @@ def fit_temperature(
     of_images = score_labels(logits[:, with_images], torch.searchsorted(with_images, labels))
     is_right = float((logits.argmax(dim=1) == labels).double().mean())
     is_believed = len(labels) >= ENOUGH_LABELS and of_images.wrong_share <= MOST_WRONG and is_right > 1 / 2
+    is_believed = is_believed and of_images.is_precise
     is_used = ~of_images.looks_wrong if is_believed else torch.ones_like(of_images.looks_wrong)
     per_group = len(labels) / len(groups.unique())
     return best_temperature(logits[is_used], labels[is_used], per_group), is_used
@@ -286,6 +290,7 @@ def cross_validate(bundle: Bundle, trial: Trial, left_out: LeftOut, choice: Left
     )
     facts: dict[str, Any] = {"data": bundle.training.data, "split": CROSS_VALIDATION, "left_out": 0}
     facts |= {"images": len(labels), "groups": len(choice.groups.unique()), "classes": len(bundle.classes)}
+    facts["interval"] = group_share_interval(predictions.correct.double().numpy(), choice.groups.tolist())
     return compute_scores(predictions, BundleScores, **facts)
 
 

@@ -5,7 +5,7 @@ from dataclasses import fields
 
 from dear.adapters.facts import CROSS_VALIDATION, BundleScores, NameCost, TrainingFacts, UnlabeledGain
 from dear.methods.registry import FIT_METHOD
-from dear.stats import LEVEL, describe_groups, gain_interval, share_interval
+from dear.stats import LEVEL, gain_interval, share_interval
 from dear.text import list_names, plural, printable
 
 UNOWNED = "rest"
@@ -49,7 +49,7 @@ def describe_accuracy(scores: BundleScores) -> list[str]:
     """The accuracy in sentences: whether it is better than zero-shot and chance, and by how much."""
     images, chance, level = scores.images, scores.chance, f"{LEVEL:.0%}"
     right = round(scores.accuracy * images)
-    low, high = share_interval(right, images)
+    low, high = accuracy_interval(scores)
     share = f"{right} of {images} right, {right / images:.1%} ({level}: {low:.1%} to {high:.1%})"
     lines = [f"{share}; zero-shot {scores.zero_shot:.1%}, chance {chance:.1%}."]
     gain = (scores.gained - scores.lost) / images
@@ -70,8 +70,8 @@ def describe_accuracy(scores: BundleScores) -> list[str]:
             apart = "nothing is known about new images"
         twins = f"{scores.twins if others else 'all'} of these images are near-duplicates of training images"
         lines.insert(0, f"The split leaks: {twins}, or of their group; {apart}.")
-    else:
-        lines += describe_groups(scores.groups, images)
+    elif scores.groups < images:
+        lines.append(f"These images are from {plural(scores.groups, 'group')}, which are what counts.")
     if low <= chance and scores.twins < images:
         lines.insert(0, "Not clearly better than chance.")
     return lines
@@ -102,7 +102,7 @@ def verdict(scores: BundleScores) -> list[str]:
 
 def accuracy_interval(scores: BundleScores) -> tuple[float, float]:
     """The interval of the accuracy, at `LEVEL`."""
-    return share_interval(round(scores.accuracy * scores.images), scores.images)
+    return scores.interval or share_interval(round(scores.accuracy * scores.images), scores.images)
 
 
 def describe_test(scores: BundleScores | None, earlier: BundleScores | None = None) -> list[str]:

@@ -30,18 +30,28 @@ class Issue:
 
 
 def describe_issues(
-    issues: Sequence[Issue] | None, images: int, page: str = "", *, of_fit: bool = False, judge: str = ""
+    issues: Sequence[Issue] | None,
+    images: int,
+    page: str = "",
+    *,
+    of_fit: bool = False,
+    judge: str = "",
+    is_precise: bool = True,
+    held_out: bool = False,
 ) -> list[str]:
     """How many labels look wrong, and how many images are there twice, in a line; none without a review.
-    That ``of_fit`` has judged the training images alone; another method than the fitted one is its ``judge``.
+    That ``of_fit`` has judged the training images alone, beside which others were ``held_out``; another
+    method than the fitted one is its ``judge``. Unless it ``is_precise``, most of the labels may be right.
     """
     if issues is None:
         return []
     wrong, noun = sum(not issue.other for issue in issues), "training label" if of_fit else "label"
     line = f"{wrong or 'none'} of {plural(images, noun)} {'looks' if wrong == 1 else 'look'} wrong"
     line += f" to {judge}" if judge else ""
+    if wrong and not is_precise:
+        line = f"{wrong} of {plural(images, noun)} to look at first; most of them may be right"
     if twice := len(issues) - wrong:
         line += f", {plural(twice, 'image')} {'is' if twice == 1 else 'are'} there twice"
-    if of_fit:
+    if held_out:
         line += " (`dear review DATA --out review`, with the same --model, also looks at what dear held out)"
     return [printable(line[:1].upper() + line[1:] + (f": {page}" if issues and page else "."))]

@@ -9,7 +9,9 @@ y is
 e is that at which all labels are likeliest. T is the lowest at which they are as likely as at any, up to a
 factor of exp(1): where all images are told apart equally clearly, a doubtful classifier explains a few wrong
 labels just as well as a sure one. So nothing is to be set. A label looks wrong if another
-class explains it better: if e / (K - 1) p_k > (1 - e) p_y for some k. [ours]
+class explains it better: if e / (K - 1) p_k > (1 - e) p_y for some k.
+How many of these are wrong is what the likeliest T and e say on average; where that is at most one half, a
+poor classifier contradicts right labels, and those that look wrong are only the ones to look at first. [ours]
 """
 
 from dataclasses import dataclass
@@ -26,6 +28,8 @@ STEPS = 100
 """Of expectation-maximization for e, from START."""
 START = 0.05
 LEAST = 1e-12
+PRECISE = 0.5
+"""Expected share of wrong labels among those that look wrong, above which these are taken for wrong."""
 
 
 @dataclass(frozen=True)
@@ -36,11 +40,18 @@ class LabelScores:
         suggested: The most probable other class.
         probability: That of the two this class is the right one, and not the label.
         wrong_share: e.
+        precision: The expected share of wrong ones among the labels that look wrong.
     """
 
     suggested: Int[Tensor, "item"]
     probability: Float[Tensor, "item"]
     wrong_share: float
+    precision: float = 1.0
+
+    @property
+    def is_precise(self) -> bool:
+        """True if most of the labels that look wrong are expected to be."""
+        return self.precision > PRECISE
 
     @property
     def looks_wrong(self) -> Bool[Tensor, "item"]:
@@ -64,9 +75,20 @@ def score_labels(scores: Float[Tensor, "item class"], labels: Int[Tensor, "item"
     _, wrong, temperature = next(fit for fit in fits if fit[0] >= least)
     others = scores.scatter(1, column, -torch.inf)
     best = others.max(dim=1)
-    odds = (scores.gather(1, column)[:, 0] - best.values) / temperature
-    prior = torch.tensor((1 - wrong) * (classes - 1) / wrong).double().log() if wrong > LEAST else torch.inf
-    return LabelScores(best.indices, torch.sigmoid(-(odds + prior)), wrong)
+    gaps = scores.gather(1, column)[:, 0] - best.values
+
+    def find_probability(wrong: float, temperature: float) -> Float[Tensor, "item"]:
+        """That of the two the best other class is the right one."""
+        prior = (
+            torch.tensor((1 - wrong) * (classes - 1) / wrong).double().log() if wrong > LEAST else torch.inf
+        )
+        return torch.sigmoid(-(gaps / temperature + prior))
+
+    probability = find_probability(wrong, temperature)
+    _, likeliest_share, likeliest = max(fits)
+    of_doubtful = find_probability(likeliest_share, likeliest)[probability > 0.5]
+    precision = float(of_doubtful.mean()) if len(of_doubtful) else 1.0
+    return LabelScores(best.indices, probability, wrong, precision)
 
 
 def fit_wrong_share(of_label: Float[Tensor, "item"], classes: int) -> tuple[float, float]:
