@@ -160,6 +160,18 @@ class TestSplit:
                 assert found.counts == {"train": 14, "test": 6}
                 assert not any(data.train.groups)
 
+    def test_a_drawn_split_without_images_to_test_on_is_warned_of(self, tmp_path: Path) -> None:
+        for name in ("a", "b"):
+            (tmp_path / "photos" / name).mkdir(parents=True)
+            noise = np.random.default_rng(ord(name)).integers(0, 256, (20, 20, 3)).astype(np.uint8)
+            Image.fromarray(noise).save(tmp_path / "photos" / name / "1.png")
+        found = check_dataset(str(tmp_path / "photos"), DataSettings(cache=tmp_path / "cache"))
+        assert (found.counts["train"], found.counts["test"]) == (2, 0)
+        assert not found.ok
+        assert any("no image is left to test on" in warning for warning in found.warnings)
+        all_trained = DataSettings(cache=tmp_path / "cache", test_share=0)
+        assert check_dataset(str(tmp_path / "photos"), all_trained).ok
+
     def test_names_of_files_and_folders_do_not_matter(self, tmp_path: Path) -> None:
         """The contents of each side and each group stay where all files and classes are called otherwise,
         and in a table in another order: also where near-duplicates lie in several classes.
