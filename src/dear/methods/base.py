@@ -330,12 +330,6 @@ class Method(nn.Module):
         """
         del images
 
-    def left_out_scores(self) -> Sequence[Float[Tensor, "item class"]]:
-        """The scores of the images of ``before_training`` as if each were new, in closed form: as if classes
-        of even place in `order_by_name` had no images, as if those of odd place had none, and with all.
-        """
-        raise NotImplementedError(f"{type(self).__name__} is fitted again to leave images out")
-
     def describe_names(self) -> dict[str, Any]:
         """What a class by name alone costs and finds on left-out images, for bundles; nothing if unknown."""
         return {}

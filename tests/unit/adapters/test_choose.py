@@ -18,13 +18,15 @@ from dear.adapters.choose import (
     Choice,
     assess,
     choose_method,
+    cross_fit_choice,
     describe_change,
     list_candidates,
-    pick_simplest,
+    name_candidate,
+    pick_best,
 )
 from dear.adapters.facts import TriedMethod
 from dear.adapters.fit import fit
-from dear.adapters.leftout import FOLDS, REPEATS, LeftOut, draw_folds
+from dear.adapters.leftout import FOLDS, LeftOut, LeftOutScores, draw_folds
 from dear.adapters.predictor import Predictor
 from dear.backbone.clip import Clip
 from dear.backbone.loading.load import load_clip
@@ -32,6 +34,7 @@ from dear.data.dataset import Dataset
 from dear.data.fewshot import Subset, items_by_class
 from dear.data.images.transforms import load_test_views, to_unit
 from dear.data.loading import load_dataset
+from dear.errors import SettingsError
 from dear.evaluation.protocols.few_shot import FewShot
 from dear.evaluation.resolve import MethodSetup, ResolvedRun
 from dear.evaluation.session import Session
@@ -67,45 +70,48 @@ def shares(**right: list[int]) -> dict[str, Tensor]:
     return {name: torch.tensor(values, dtype=torch.float64) for name, values in right.items()}
 
 
-@pytest.mark.parametrize(
-    ("simple", "complex_", "chosen"),
-    [
-        ([1, 1, 0, 0], [1, 1, 1, 1], "complex_"),  # behind by 0.5, one standard error is 0.29
-        ([1, 1, 1, 0], [1, 1, 1, 1], "simple"),  # by 0.25, one is 0.25
-        ([1, 1, 1, 0], [1, 1, 1, 0], "simple"),  # no difference at all
-        ([1, 1, 1, 1], [1, 0, 1, 1], "simple"),  # the best is the simplest
-    ],
-)
-def test_the_simplest_within_one_standard_error_wins(
-    simple: list[int], complex_: list[int], chosen: str
-) -> None:
-    assert pick_simplest(shares(simple=simple, complex_=complex_))[0] == chosen
+def test_the_best_wins_and_the_first_of_equals() -> None:
+    groups = range(4)
+    assert pick_best(shares(first=[1, 1, 0, 0], second=[1, 1, 1, 0]), groups) == ("second", "the best")
+    assert pick_best(shares(first=[1, 1, 0, 1], second=[1, 0, 1, 1]), groups)[0] == "first"
 
 
 def test_a_change_of_method_says_what_it_costs() -> None:
     tried = (TriedMethod("linear-probe", 0.94, 0.9, 1.0), TriedMethod("dear+", 0.912, 0.88, 0.94))
-    told = describe_change("dear+", "linear-probe", Choice("linear-probe", "the best", tried))
+    told = describe_change("dear+", "linear-probe", Choice(MethodSetup("linear-probe"), "the best", tried))
     assert all(words in told for words in ("94.0%", "91.2%", "by name", "--method dear+ keeps it"))
-    told = describe_change("linear-probe", "dear+", Choice("dear+", "the best", tried))
+    told = describe_change("linear-probe", "dear+", Choice(MethodSetup("dear+"), "the best", tried))
     assert "by name" not in told
     assert "--method" not in describe_change("coop", "dear+", None)  # the user has just named one
-    told = describe_change("tip-adapter", "dear+", Choice("dear+", "the best", tried), {"tuned": True})
+    told = describe_change(
+        "tip-adapter", "dear+", Choice(MethodSetup("dear+"), "the best", tried), {"tuned": True}
+    )
     assert told.endswith("--method tip-adapter --tip-adapter.tuned True keeps it")
 
 
 def test_the_present_method_stays_unless_another_is_clearly_better() -> None:
-    near = shares(simple=[1, 1, 0, 1], complex_=[1, 0, 1, 1])
-    assert [pick_simplest(near, present)[0] for present in (None, "complex_")] == ["simple", "complex_"]
-    far = shares(simple=[1] * 20, complex_=[0] * 10 + [1] * 10)
-    assert pick_simplest(far, "complex_")[0] == "simple"
-    assert pick_simplest(far, "simple") == pick_simplest(far)  # which is the best, not merely near it
+    """By one standard error of the mean difference: 0.25 of four images, and 0.5 of two clips."""
+    near = shares(first=[1, 1, 1, 1], second=[1, 1, 1, 0])
+    assert [pick_best(near, range(4), present)[0] for present in (None, "second")] == ["first", "second"]
+    far = shares(first=[1] * 20, second=[0] * 10 + [1] * 10)
+    assert pick_best(far, range(20), "second")[0] == "first"
+    assert pick_best(far, [0] * 10 + [1] * 10, "second")[0] == "second"  # behind in one clip of two
+    assert pick_best(far, range(20), "first") == ("first", "the best")
 
 
-def test_of_methods_that_tie_the_one_that_takes_names() -> None:
-    tied = {"linear-probe": torch.tensor([1.0, 0, 1, 1]), "dear+": torch.tensor([1.0, 1, 0, 1])}
-    assert pick_simplest(tied)[0] == "dear+"
-    ahead = {"linear-probe": torch.tensor([1.0, 1, 1, 1]), "dear+": torch.tensor([1.0, 1, 0, 1])}
-    assert pick_simplest(ahead)[0] == "linear-probe"
+def test_the_accuracy_of_a_choice_is_of_parts_that_took_no_part_in_it() -> None:
+    """Two methods, each right in one of two folds: the one that is better in a fold is wrong in the other."""
+    labels, folds = torch.zeros(8, dtype=torch.int64), torch.tensor([[0] * 4 + [1] * 4])
+    right, wrong = torch.tensor([1.0, 0.0]).double(), torch.tensor([0.0, 1.0]).double()
+
+    def scores(is_right: list[bool]) -> LeftOutScores:
+        of_images = torch.stack([right if each else wrong for each in is_right])[None]
+        return LeftOutScores("zero-shot", torch.arange(8), of_images, labels, folds, torch.arange(8))
+
+    first, second = scores([True] * 4 + [False] * 4), scores([False] * 4 + [True] * 4)
+    assert cross_fit_choice({"first": first, "second": second}, "first").right.tolist() == [0] * 8
+    always = scores([True] * 8)
+    assert cross_fit_choice({"first": first, "always": always}, "always").right.tolist() == [1] * 8
 
 
 def test_neither_names_of_files_nor_the_order_of_classes_matter(
@@ -174,24 +180,24 @@ def test_a_probe_is_as_accurate_as_scikit_learns_on_the_same_folds(task: Dataset
     lengths = (features**2).sum(axis=1, keepdims=True) ** 0.5
     inputs = features / lengths * lengths.mean()
     correct, times = torch.zeros(len(labels)), torch.zeros(len(labels))
-    for left_out in judge.rounds(REPEATS):
+    for left_out in judge.rounds():
         probe = LogisticRegression(C=LinearProbeSettings().c, tol=1e-9, max_iter=3000)
         probe.fit(inputs[~left_out], labels[~left_out])
         correct[left_out] += torch.tensor(probe.predict(inputs[left_out])) == labels[left_out]
         times[left_out] += 1
-    candidate, shares_of_images = assess(judge, judge.build("linear-probe"))
-    assert shares_of_images is not None
+    candidate, judged = assess(judge, MethodSetup("linear-probe"))
+    assert judged is not None
     assert candidate.accuracy == pytest.approx(float((correct / times).mean()))
-    assert shares_of_images.tolist() == pytest.approx((correct / times).tolist())
+    assert judged.shares.tolist() == pytest.approx((correct / times).tolist())
 
 
 def test_every_image_is_left_out_as_often(task: Dataset, clip: Clip) -> None:
-    rounds = LeftOut(*arguments(clip, task)).rounds(REPEATS)
+    rounds = LeftOut(*arguments(clip, task)).rounds()
     times = torch.stack(rounds).sum(dim=0)
     assert len({*times.tolist()}) == 1
     assert len(rounds) == SHOTS * int(times[0])  # 4 folds, as a class has 4 images
     many = LeftOut(*arguments(clip, load_dataset("travel-posters"), 48))
-    assert len(many.rounds(REPEATS)) < 3 * FOLDS  # enough were left out before
+    assert len(many.rounds()) < 3 * FOLDS  # enough were left out before
 
 
 def test_names_without_images_have_their_place_taken(task: Dataset, clip: Clip) -> None:
@@ -201,7 +207,7 @@ def test_names_without_images_have_their_place_taken(task: Dataset, clip: Clip) 
     judge = LeftOut(*arguments(clip, few))
     named_only = 1 - len(half) / len(task.classnames)
     assert judge.named_only == pytest.approx(named_only)
-    probe, of_images = assess(judge, judge.build("linear-probe"))
+    probe, of_images = assess(judge, MethodSetup("linear-probe"))
     assert of_images is None
     assert "without images" in probe.reason
     frozen = registry.frozen_clip(clip)
@@ -210,7 +216,7 @@ def test_names_without_images_have_their_place_taken(task: Dataset, clip: Clip) 
     with torch.no_grad():
         image = frozen.image_features(frozen.image_trunk(to_unit(pixels)))
         right = frozen.logits(image, frozen.text_features()).argmax(dim=1) == judge.labels
-    zero_shot, _ = assess(judge, judge.build("zero-shot"))
+    zero_shot, _ = assess(judge, MethodSetup("zero-shot"))
     assert zero_shot.accuracy == pytest.approx(float(right.double().mean()))
 
 
@@ -220,22 +226,33 @@ def without_images(task: Dataset, labels: list[int]) -> Dataset:
     return replace(task, train=Subset(task.train, torch.tensor(rows)), allow_fewer=True)
 
 
-@pytest.mark.parametrize(("shots", "left_out"), [(1, 0), (8, 96)])
-def test_with_few_images_there_is_nothing_to_choose_by(
-    shots: int, left_out: int, task: Dataset, clip: Clip
+def test_with_one_image_of_each_class_there_is_nothing_to_choose_by(task: Dataset, clip: Clip) -> None:
+    choice = choose_method(*arguments(clip, task, 1))
+    assert (choice.method, choice.candidates, choice.scores) == (registry.FIT_METHOD, (), None)
+
+
+def test_whatever_a_candidate_raises_takes_only_itself_away(
+    task: Dataset, clip: Clip, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    choice = choose_method(*arguments(clip, task, shots))
-    assert (choice.method, choice.candidates, choice.trial) == (registry.FIT_METHOD, (), None)
-    assert f"{left_out} training images" in choice.reason
+    def fail(*_: object) -> None:
+        raise torch.linalg.LinAlgError("did not converge")
+
+    monkeypatch.setattr("dear.methods.ensemble.method.Ensemble.before_training", fail)
+    choice = choose_method(*arguments(clip, task))
+    reasons = {tried.method: tried.reason for tried in choice.candidates if tried.accuracy is None}
+    assert reasons == {"ensemble": "it failed: did not converge"}
+    only = [MethodSetup("ensemble")]
+    with pytest.raises(SettingsError, match="no method"):
+        choose_method(*arguments(clip, task), setups=only)
 
 
 def test_a_method_that_cannot_be_fitted_says_why(task: Dataset, clip: Clip) -> None:
     few = without_images(task, [0, 1, 2, 3, 4, 5, 6])
     judge = LeftOut(*arguments(clip, few))
-    candidate, of_images = assess(judge, judge.build("linear-probe"))
+    candidate, of_images = assess(judge, MethodSetup("linear-probe"))
     assert of_images is None
     assert (candidate.accuracy, candidate.reason) == (None, "it names no class without images")
-    assert assess(judge, judge.build("gda"))[0].accuracy is not None
+    assert assess(judge, MethodSetup("gda"))[0].accuracy is not None
 
 
 def test_a_plug_in_is_tried_if_it_is_cheap(clip: Clip, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -260,14 +277,22 @@ def test_fit_says_what_it_chose_from(
     options: dict[str, Any] = {"model": "tiny", "shots": ENOUGH_SHOTS, "device": "cpu", "review": False}
     made = fit(task, tmp_path / "bundle", **options)
     bundle = Bundle.from_pretrained(tmp_path / "bundle")
-    assert [tried.method for tried in bundle.training.candidates] == [*registry.SIMPLEST_FIRST]
+    expected = [name_candidate(MethodSetup(*candidate)) for candidate in registry.CANDIDATES]
+    assert [tried.method for tried in bundle.training.candidates] == expected
     accuracies = {tried.method: tried.accuracy or 0.0 for tried in bundle.training.candidates}
-    assert bundle.method == max(accuracies, key=accuracies.__getitem__)
+    assert name_candidate(MethodSetup(bundle.method, views_of(bundle))) == max(
+        accuracies, key=accuracies.__getitem__
+    )
     card = (tmp_path / "bundle" / "README.md").read_text(encoding="utf-8")
     for name, accuracy in accuracies.items():
         assert f"| {name} | {100 * accuracy:.1f}%" in card
         assert re.search(rf"^  {re.escape(name)} +{100 * accuracy:.1f}%", made.verdict, re.MULTILINE)
     assert f"{made.verdict}\n" == capsys.readouterr().out
-    named = fit(task, method=bundle.method, verbose=False, **options)
+    named = fit(task, method=bundle.method, settings=views_of(bundle), verbose=False, **options)
     assert named.training.candidates == ()
     assert all(torch.equal(named.tensors[name], bundle.tensors[name]) for name in named.tensors)
+
+
+def views_of(bundle: Bundle) -> dict[str, Any]:
+    """The settings of a bundle that a candidate has."""
+    return {"views": 0} if getattr(bundle.settings, "views", None) == 0 else {}

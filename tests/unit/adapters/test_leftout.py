@@ -10,6 +10,7 @@ from scipy.optimize import minimize_scalar
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from dear.adapters.facts import CROSS_VALIDATION
 from dear.adapters.fit import fit
 from dear.adapters.leftout import FOLDS, LeftOut, draw_folds
 from dear.adapters.predictor import Predictor
@@ -23,7 +24,7 @@ from dear.data.settings import DataSettings
 from dear.evaluation.protocols.few_shot import FewShot
 from dear.evaluation.resolve import MethodSetup
 from dear.evaluation.session import Session
-from dear.methods.registry import SIMPLEST_FIRST
+from dear.methods.registry import CANDIDATES
 from dear.training.batches import training_images
 from tests.helpers.data import Noise, noise_dataset
 from tests.helpers.methods import role_table
@@ -72,10 +73,16 @@ def test_what_a_bundle_says_of_left_out_images_is_of_its_own_settings(
     found = minimize_scalar(loss, bounds=(np.log(0.01), np.log(100)), method="bounded")
     assert bundle.temperature == pytest.approx(float(np.exp(found.x)), rel=0.01)
     right = int((logits.argmax(dim=1) == picked.labels).sum())
-    assert bundle.training.left_out is not None
-    assert (bundle.training.left_out.images, bundle.training.left_out.right) == (44, right)
-    assert bundle.training.left_out.log_loss == pytest.approx(float(found.fun), rel=1e-3)
-    assert f"{right} of 44 training images right" in bundle.verdict
+    assert bundle.scores is not None
+    assert (bundle.scores.split, bundle.scores.images) == (CROSS_VALIDATION, 44)
+    assert round(44 * bundle.scores.accuracy) == right
+    of_folds = 0.0
+    for fold in range(FOLDS):
+        others, scored = fold_of != fold, fold_of == fold
+        temperature = best_temperature(logits[others], picked.labels[others])
+        of_folds += float(cross_entropy(logits[scored] / temperature, picked.labels[scored], reduction="sum"))
+    assert bundle.scores.log_loss == pytest.approx(of_folds / 44, rel=1e-3)
+    assert f"{right} of 44 right" in bundle.verdict
 
 
 def test_where_all_are_right_one_more_is_taken_to_be_of_its_second_class() -> None:
@@ -125,7 +132,7 @@ def test_what_is_trained_in_steps_says_that_it_is_not_calibrated() -> None:
     data = replace(noise_dataset(), train=Noise([0, 1, 2, 3] * 6, 1))
     options: dict[str, Any] = {"method": "tip-adapter", "settings": {"tuned": True, "views": 1}}
     bundle = fit(data, refuse=0, verbose=False, **options)
-    assert (bundle.temperature, bundle.training.left_out) == (1, None)
+    assert (bundle.temperature, bundle.scores) == (1, None)
     assert "not calibrated: tip-adapter is trained in steps" in bundle.verdict
     assert "24 training labels look wrong to dear+" in bundle.verdict.replace("looks", "look")
 
@@ -146,7 +153,7 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("method", SIMPLEST_FIRST)
+@pytest.mark.parametrize("method", sorted({each.method for each in CANDIDATES} | {"linear-probe", "gda"}))
 @pytest.mark.parametrize("case", CASES)
 def test_random_labels_are_right_by_chance(method: str, case: str, small_clip: Clip) -> None:
     """As often as an image of none of the others' labels would be: within the binomial's 99% interval."""
@@ -160,9 +167,9 @@ def test_random_labels_are_right_by_chance(method: str, case: str, small_clip: C
         run = resolve_run(session, small_clip, FewShot(), [data], setup, seed=1, shots=shots, **options)
         others = CASES[case].get("others")
         left_out = LeftOut(session, run, others and Unlabeled(random_images([0] * others, 99)))
-        trial = left_out.build(method)
+        trial = left_out.build(setup)
         found = left_out.scores(trial)
-        predicted = found.scores.argmax(dim=1)
+        predicted = found.scores[0].argmax(dim=1)
         hits += int((predicted == found.labels).sum())
         chance = torch.tensor([*shares, *[0.0] * len(data.classnames)])[predicted]
         expected += float(chance.sum())
@@ -177,7 +184,7 @@ def test_groups_reach_the_method(small_clip: Clip) -> None:
     session, setup, options = Session(), MethodSetup("dear+"), {"roles": role_table(small_clip)}
     run = resolve_run(session, small_clip, FewShot(), [data], setup, seed=1, shots=3, **options)
     left_out = LeftOut(session, run)
-    trial = left_out.build("dear+")
+    trial = left_out.build(setup)
     read = training_images(trial.method, left_out.images, run.training, 1, session.cache)
     assert read.groups is not None
     together = [read.labels[read.groups == number].tolist() for number in read.groups.unique()]

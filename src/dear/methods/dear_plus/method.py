@@ -301,9 +301,6 @@ class DearPlus(Method):
             getattr(self, name).copy_(getattr(result, name))
         self.threshold.fill_(result.name_cost.threshold)
 
-    def left_out_scores(self) -> Sequence[Float[Tensor, "item class"]]:
-        return self.fitted.left_out
-
     def describe_names(self) -> dict[str, Any]:
         return asdict(self.fitted.name_cost)
 

@@ -20,8 +20,8 @@ AFFORDABLE = 10_000_000, 100_000_000
 """Images x dimensions x classes up to which all logistic regressions are fitted, and one is: each costs some
 hundred times as many operations, the closed forms a few times."""
 MOST_ITERATIONS = 200
-ENOUGH = 1e-4
-"""Largest derivative of a mean loss at which a logistic regression is taken, as in scikit-learn."""
+ENOUGH = 1e-5
+"""Largest derivative of a mean loss at which a logistic regression is taken."""
 
 Linear = tuple[Float[Tensor, "class embed"], Float[Tensor, "class"]]
 """W and b of scores W f + b."""

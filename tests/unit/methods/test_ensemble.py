@@ -1,0 +1,191 @@
+"""The ensemble: its members against scikit-learn, its weights and its rule for names against plain loops."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import minimize
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.linear_model import LogisticRegression
+from torch import Tensor
+from torch.nn.functional import cross_entropy, normalize
+
+from dear.backbone.clip import Clip
+from dear.methods.base import TrainingImages
+from dear.methods.ensemble import EnsembleSettings
+from dear.methods.ensemble.fitting import NAME_COST, draw_folds, fit, fit_weights, measure_name_cost
+from dear.methods.ensemble.members import (
+    MEAN_SCALE,
+    fit_discriminant,
+    fit_means,
+    fit_regression,
+    list_members,
+)
+from dear.methods.ensemble.method import Ensemble
+
+CLASSES, EMBED, EACH = 3, 7, 11
+
+
+def draw_features(seed: int = 1, classes: int = CLASSES, each: int = EACH) -> tuple[Tensor, Tensor]:
+    """Unit features around a mean of each class, and their labels, in mixed order."""
+    draw = torch.Generator().manual_seed(seed)
+    labels = torch.arange(classes).repeat(each)
+    means = torch.randn(classes, EMBED, generator=draw).double()
+    noise = torch.randn(len(labels), EMBED, generator=draw).double()
+    return normalize(means[labels] + 1.5 * noise, dim=1), labels
+
+
+@pytest.mark.parametrize("shrinkage", [0.1, 0.7])
+def test_the_discriminant_is_scikit_learns(shrinkage: float) -> None:
+    features, labels = draw_features()
+    new, _ = draw_features(2)
+    equal = [1 / CLASSES] * CLASSES
+    model = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=shrinkage, priors=equal)
+    expected = model.fit(features.numpy(), labels.numpy()).predict_proba(new.numpy())
+    weight, bias = fit_discriminant(features, labels, CLASSES, shrinkage)
+    np.testing.assert_allclose((new @ weight.T + bias).softmax(dim=1).numpy(), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("classes", [2, 5])
+def test_the_regression_is_scikit_learns(classes: int) -> None:
+    features, labels = draw_features(classes=classes)
+    model = LogisticRegression(C=10.0, tol=1e-10, max_iter=10_000)
+    weight, bias = fit_regression(features, labels, classes, 10.0)
+
+    def objective(matrix: Tensor, offset: Tensor) -> float:
+        losses = cross_entropy(features @ matrix.T + offset, labels, reduction="sum")
+        return float(matrix.square().sum() / 2 + 10.0 * losses)
+
+    model.fit(features.numpy(), labels.numpy())
+    coefficients, intercept = torch.from_numpy(model.coef_), torch.from_numpy(model.intercept_)
+    if classes == 2:  # a single score, of which the penalty counts twice as much as of two
+        assert (features @ weight.T + bias).argmax(dim=1).tolist() == model.predict(features.numpy()).tolist()
+    else:
+        assert objective(weight, bias) == pytest.approx(objective(coefficients, intercept), rel=1e-4)
+
+
+def test_the_means_are_by_cosine() -> None:
+    features, labels = draw_features()
+    weight, bias = fit_means(features, labels, CLASSES)
+    for label in range(CLASSES):
+        mean = sum(feature for feature, of in zip(features, labels.tolist(), strict=True) if of == label)
+        assert torch.allclose(weight[label], MEAN_SCALE * mean / mean.norm())  # type: ignore[union-attr]
+    assert not bias.any()
+
+
+def test_what_does_not_vary_within_classes_has_no_covariance() -> None:
+    features = torch.eye(CLASSES, EMBED).double().repeat(2, 1)
+    labels = torch.arange(CLASSES).repeat(2)
+    found, expected = fit_discriminant(features, labels, CLASSES, 0.3), fit_means(features, labels, CLASSES)
+    assert all(torch.equal(*pair) for pair in zip(found, expected, strict=True))
+
+
+def test_weights_are_at_least_0_and_the_best() -> None:
+    """Against another solver of scipy; a term of noise gets nothing."""
+    draw = torch.Generator().manual_seed(5)
+    labels = torch.randint(5, (83,), generator=draw)
+    good = torch.eye(5).double()[labels] * 2 + torch.randn(83, 5, generator=draw).double()
+    noise = torch.randn(83, 5, generator=draw).double()
+    terms = torch.stack([good, -good, noise]).log_softmax(dim=2)
+    weights = fit_weights(terms, labels, 0.01)
+
+    def objective(values: np.ndarray) -> float:
+        mixed = sum(value * term for value, term in zip(values.tolist(), terms, strict=True))
+        return float(cross_entropy(mixed, labels)) + 0.01 * float((values**2).sum())  # type: ignore[arg-type]
+
+    best = minimize(objective, [0.3] * 3, bounds=[(0, None)] * 3, method="SLSQP", options={"ftol": 1e-12})
+    assert weights.tolist() == pytest.approx(best.x.tolist(), abs=1e-3)
+    assert weights[1] == 0
+
+
+def test_a_group_is_left_out_as_a_whole() -> None:
+    features, labels = draw_features(each=12)
+    groups = torch.arange(len(labels)) // (3 * CLASSES) * CLASSES + labels  # three images of a class each
+    folds = draw_folds(features, labels, torch.arange(CLASSES), groups)
+    assert {len(folds[groups == group].unique()) for group in groups.unique()} == {1}
+    assert len(folds.unique()) == 4
+    alone = draw_folds(features, labels, torch.arange(CLASSES), labels)
+    assert alone.unique().tolist() == [-1]
+
+
+def test_a_name_takes_what_plain_loops_say() -> None:
+    draw = torch.Generator().manual_seed(6)
+    labels = torch.randint(5, (211,), generator=draw)
+    truth = torch.eye(5).double()[labels]
+    scores = 3 * truth + torch.randn(211, 5, generator=draw).double()
+    by_text = 2 * truth + torch.randn(211, 5, generator=draw).double()
+    cost = measure_name_cost(scores, by_text, labels)
+    taken = found = own = pairs = 0
+    for name in range(5):
+        others = [number for number in range(5) if number != name]
+        for item, label in enumerate(labels.tolist()):
+            known = [float(scores[item, number]) for number in others]
+            level = math.log(sum(map(math.exp, known)))
+            level -= math.log(sum(math.exp(float(by_text[item, number])) for number in others))
+            wins = float(by_text[item, name]) + level - cost.threshold > max(known) + 1e-12
+            if label == name:
+                own, found = own + 1, found + wins
+            else:
+                pairs, is_right = pairs + 1, others[int(np.argmax(known))] == label
+                taken += wins and is_right
+    assert cost.taken == pytest.approx(taken / pairs)
+    assert 0 < cost.taken <= NAME_COST
+    assert cost.found == pytest.approx(found / own)
+
+
+def train(clip: Clip, names: list[str], labels: list[int]) -> tuple[Ensemble, Tensor]:
+    """An ensemble that was fitted to noise, and the features of other noise."""
+    method = Ensemble(clip, torch.Generator(), EnsembleSettings())
+    method.set_classes(names, ["a photo of a {}"])
+
+    def draw(count: int, seed: int) -> Tensor:
+        return torch.rand(count, 3, 20, 20, generator=torch.Generator().manual_seed(seed))
+
+    trunk = method.image_trunk(draw(len(labels), 3) + torch.tensor(labels)[:, None, None, None] / 4)
+    method.before_training(TrainingImages(torch.tensor(labels), lambda _: trunk))
+    with torch.no_grad():
+        return method, method.image_features(method.image_trunk(draw(13, 4)))
+
+
+@torch.no_grad()
+def test_a_name_has_the_odds_that_it_has_by_text(small_clip: Clip) -> None:
+    names = ["house", "sea", "tree", "circle"]
+    method, features = train(small_clip, names, [0, 1, 2, 3] * 5)
+    known = method.logits(features, method.text_features())
+    method.set_classes([*names, "square"], ["a photo of a {}"])
+    scores = method.logits(features, method.text_features())
+    torch.testing.assert_close(scores[:, :4], known)
+    by_text = small_clip.scale * features[0] @ method.frozen_text.T
+    expected = by_text[:, 4] - by_text[:, :4].logsumexp(dim=1) - method.threshold
+    torch.testing.assert_close(scores[:, 4] - known.logsumexp(dim=1), expected, rtol=1e-4, atol=1e-4)
+
+
+@torch.no_grad()
+def test_one_image_of_each_class_counts_by_its_mean(small_clip: Clip) -> None:
+    method, features = train(small_clip, ["house", "sea", "tree"], [0, 1, 2])
+    assert method.fitted.weights["means"] == 1
+    assert all(not weight for name, weight in method.fitted.weights.items() if name not in ("text", "means"))
+    assert method.logits(features, method.text_features()).isfinite().all()
+
+
+def test_few_classifiers_are_fitted_to_much() -> None:
+    def names(images: int, embed: int, classes: int) -> list[str]:
+        return [name for name in list_members(images, embed, classes) if name.startswith("regression")]
+
+    assert [len(names(*size)) for size in ((100, 100, 10), (2000, 500, 50), (20_000, 500, 1000))] == [2, 1, 0]
+
+
+@torch.no_grad()
+def test_nothing_outside_of_the_span_of_few_images_counts() -> None:
+    """The same scores with more dimensions, in which no image has anything."""
+    features, labels = draw_features(each=2)
+    text, order = (
+        torch.randn(CLASSES, EMBED, generator=torch.Generator().manual_seed(9)).double(),
+        torch.arange(3),
+    )
+    plain = fit(features, labels, text, order, None, 0.01)
+    wide, wide_text = (torch.nn.functional.pad(part, (0, 31)) for part in (features, text))
+    padded = fit(wide, labels, wide_text, order, None, 0.01)
+    scores = features @ plain.weight.T + plain.bias
+    torch.testing.assert_close(wide @ padded.weight.T + padded.bias, scores, rtol=1e-4, atol=1e-4)
