@@ -175,7 +175,9 @@ def fit(
             bundle, scores = calibrate_fit(bundle, trial, images, left_out)
             if refuse:
                 features, labels = left_out.frozen_features(), left_out.labels
-                known = fit_outlier_model(features, labels, len(bundle.classes), left_out.folds())
+                known = fit_outlier_model(
+                    features, labels, len(bundle.classes), left_out.folds(), left_out.groups
+                )
                 bundle = replace(bundle, known=known)
             if review:
                 reviewed = review_images(left_out, scores, answered_contents(data))

@@ -167,6 +167,11 @@ class LeftOut:
                         method.add_unlabeled(few, self._read(trial, self.unlabeled))
                 yield without, left_out, _compute_scores(method, images, self._first[left_out])
 
+    @property
+    def groups(self) -> Int[Tensor, "picture"]:
+        """The number of each picture's group."""
+        return self._number[self._first]
+
     def _is_seen(self, left_out: Bool[Tensor, "picture"]) -> Bool[Tensor, "item"]:
         """Which images are of the groups of some pictures, copies of these among them."""
         return torch.isin(self._number, self._number[self._first[left_out]])
