@@ -124,7 +124,7 @@ def effective_items(
     return min(items, 1 / float(np.square(weights).sum()))
 
 
-def rank_interval(rank: int, of: int) -> tuple[float, float]:
+def rank_interval(rank: float, of: int) -> tuple[float, float]:
     """The interval, at `LEVEL`, of the share of new items below that of a rank, from 1, among as many others
     that come from the same distribution: that share has the distribution Beta(rank, of + 1 - rank).
     """

@@ -26,7 +26,7 @@ from dear.reading.files import expanded
 from dear.report.grid import csv_file
 from dear.report.mistakes import WORST, image_rows, percent, title_of
 from dear.report.render import gallery_photo, render_page, write_page
-from dear.stats import LEVEL, describe_groups, gain_interval, mcnemar_test, share_interval
+from dear.stats import GROUPED, LEVEL, group_share_interval, paired_difference
 from dear.text import list_names, plural, printable
 from dear.training.cache import Cache
 from dear.writing import require_writable
@@ -104,7 +104,8 @@ class Comparison:
         only_first, only_second: How many images are right with one of them alone.
         difference, low, high: The accuracy of the second minus that of the first, and its paired interval at
             95%.
-        p: The p-value of McNemar's exact test that both are right as often.
+        p: The p-value of the exact test that both are right as often: McNemar's, by groups where images are
+            in groups (`dear.stats.paired_difference`).
         per_class: The classes that have images, the largest difference first.
         differences: The images whose predictions differ: those that are right with the second alone, then
             with the first alone, then with neither.
@@ -130,18 +131,24 @@ class Comparison:
     differences: tuple[ImageDifference, ...]
 
     @property
+    def is_grouped(self) -> bool:
+        """True if the images are from clearly fewer groups."""
+        return self.groups < GROUPED * self.images
+
+    @property
     def verdict(self) -> str:
         """What was measured, in lines: the difference first."""
         first, second, level = self.first.name, self.second.name, f"{LEVEL:.0%}"
-        is_clear = self.p < 1 - LEVEL and not self.low <= 0 <= self.high
+        is_clear = self.p < 1 - LEVEL  # and the interval is without 0
         words = f"is {'better' if self.difference > 0 else 'worse'} than"
         words = words if is_clear else "is neither clearly better nor clearly worse than"
         interval = f"{100 * self.low:+.1f} to {100 * self.high:+.1f}"
         alone = f"{plural(self.only_second, 'image')} right with {second} alone"
         p_value = f"= {self.p:.3f}" if self.p >= 0.001 else "< 0.001"
+        test = "exact test by groups" if self.is_grouped else "McNemar's exact test"
         lines = [
             f"{second} {words} {first}: {100 * self.difference:+.1f} points ({level}: {interval}).",
-            f"{alone}, {self.only_first:,} with {first} alone (McNemar's exact test: p {p_value}).",
+            f"{alone}, {self.only_first:,} with {first} alone ({test}: p {p_value}).",
         ]
         for scores in (self.first, self.second):
             interval = f"({level}: {scores.low:.1%} to {scores.high:.1%})"
@@ -163,7 +170,9 @@ class Comparison:
                 f"{self.twins:,} of the images are near-duplicates of training images of the data, or of "
                 "their group: the split leaks."
             )
-        notes += describe_groups(self.groups, self.images)
+        if self.is_grouped:
+            groups = plural(self.groups, "group")
+            notes.append(f"These images are from {groups}, which are what intervals and test count.")
         if self.other_images or any(self.other_classes):
             alone = [
                 f"{list_names(names, 5)} (only {scores.name})"
@@ -269,7 +278,6 @@ def compare_predictors(
         left_out=left_out,
         other_images=int((~is_common).sum()),
         twins=int(find_twins_of_training(dataset, images).sum()),
-        groups=len({*group_names(images)}),
         other_classes=tuple(others),
     )
     return comparison, images
@@ -295,6 +303,7 @@ def compare_predictions(
 ) -> Comparison:
     """The comparison of the predictions of two classifiers for the same images, among the same classes."""
     count, name_of, order = len(images), runs[0].classes, get_args(Right)
+    groups = group_names(images)
     first, second = (image_rows(ImagePredictions.of(run, images)) for run in runs)
     right, other_right = first.prediction == first.label, second.prediction == second.label
     alone = {"only_first": right & ~other_right, "only_second": other_right & ~right}
@@ -312,15 +321,15 @@ def compare_predictions(
     ]
     scores = [
         ClassifierScores(
-            *(name, method, right, of_all, right / count, *share_interval(right, count)),
-            *(log_loss(run), calibration_error(run)),
+            *(name, method, int(of_run.sum()), of_all, float(of_run.mean())),
+            *(*group_share_interval(of_run, groups), log_loss(run), calibration_error(run)),
         )
-        for name, method, right, of_all, run in zip(
-            names, methods, map(int, (totals["first"], totals["second"])), right_of_all, runs, strict=True
+        for name, method, of_run, of_all, run in zip(
+            names, methods, (right, other_right), right_of_all, runs, strict=True
         )
     ]
     lost, gained = int(totals.only_first), int(totals.only_second)
-    low, high = gain_interval(gained, lost, count)
+    found = paired_difference(other_right.astype(int) - right.astype(int), groups)
     differences.sort(key=lambda d: (order.index(d.right), -max(d.first_probability, d.second_probability)))
     return Comparison(
         images=count,
@@ -329,10 +338,11 @@ def compare_predictions(
         second=scores[1],
         only_first=lost,
         only_second=gained,
-        difference=(gained - lost) / count,
-        low=low,
-        high=high,
-        p=mcnemar_test(gained, lost),
+        groups=len({*groups}),
+        difference=found.mean,
+        low=found.low,
+        high=found.high,
+        p=found.p,
         per_class=tuple(sorted(per_class, key=lambda c: (-abs(c.only_second - c.only_first), c.name))),
         differences=tuple(differences),
         **facts,

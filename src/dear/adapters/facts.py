@@ -12,7 +12,8 @@ from dear.errors import DataError
 from dear.reading.typed import Number, Range, Share
 
 FEWEST_TO_CALIBRATE = 20
-"""Images for which a temperature is fitted without being asked for."""
+"""Groups of images, an image on its own being one, for which a temperature is fitted without being asked for.
+"""
 CROSS_VALIDATION = "cross-validation"
 """The split of scores that are of training images, each left out in turn."""
 ImageCount = Annotated[int, Range(0, 2**31)]

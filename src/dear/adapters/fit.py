@@ -228,7 +228,9 @@ def calibrate_fit(
 def find_known(left_out: LeftOut) -> OutlierModel | None:
     """What "none of these" is told by."""
     features, labels = left_out.frozen_features(), left_out.labels
-    return fit_outlier_model(features, labels, len(left_out.dataset.classnames), left_out.folds())
+    return fit_outlier_model(
+        features, labels, len(left_out.dataset.classnames), left_out.folds(), left_out.groups
+    )
 
 
 def attempt(name: str, make: Callable[[], Made]) -> Made | None:

@@ -115,7 +115,7 @@ def prepare_data(
 
 def calibration_images(dataset: Dataset, picked: Collection[int]) -> Images | None:
     """Images to calibrate on: validation images, else the unused training images that are no copies of those
-    used, nor in a group with them; None if there are fewer than `FEWEST_TO_CALIBRATE`.
+    used, nor in a group with them; None if they are of fewer groups than `FEWEST_TO_CALIBRATE`.
     """
     held_out = dataset.val
     if held_out is None or not len(held_out):
@@ -123,7 +123,8 @@ def calibration_images(dataset: Dataset, picked: Collection[int]) -> Images | No
         used = {names[item] for item in picked}
         unused = [item for item, name in enumerate(names) if name not in used]
         held_out = Subset(dataset.train, torch.tensor(unused)) if unused else None
-    return None if held_out is None or len(held_out) < FEWEST_TO_CALIBRATE else held_out
+    is_enough = held_out is not None and len({*group_names(held_out)}) >= FEWEST_TO_CALIBRATE
+    return held_out if is_enough else None
 
 
 def resolve_roles(

@@ -36,8 +36,9 @@ from dear.training.cache import Cache
 
 COLDEST, HOTTEST, BISECTIONS = 1e-2, 1e2, 60  # of the temperature
 ENOUGH_LABELS, MOST_WRONG = 100, 0.25
-"""So many labels, of which up to this share are taken to be wrong, are calibrated on without those that look
-wrong: of a few, or of classes that are hardly told apart, right ones look so too."""
+"""Labels of so many groups, of which up to this share are taken to be wrong, are calibrated on without those
+that look wrong: of a few, or of classes that are hardly told apart, right ones look so too.
+"""
 
 
 def evaluate_bundle(
@@ -232,10 +233,12 @@ def calibrate_bundle(bundle: Bundle, trial: Trial, images: Images) -> Bundle:
 
 def calibrate_by_left_out(bundle: Bundle, left_out: LeftOutScores) -> Bundle:
     """The bundle with the best temperature for training images that were left out of it; with fewer than
-    `FEWEST_TO_CALIBRATE` it says that they are too few.
+    `FEWEST_TO_CALIBRATE` groups of them it says that they are too few.
     """
-    if (images := len(left_out.labels)) < FEWEST_TO_CALIBRATE:
-        reason = f"only {plural(images, 'training image')} can be left out, and none is spared"
+    images, groups = len(left_out.labels), len(left_out.groups.unique())
+    if groups < FEWEST_TO_CALIBRATE:
+        of_groups = f" of {plural(groups, 'group')}" if groups < images else ""
+        reason = f"only {plural(images, 'training image')}{of_groups} can be left out, and none is spared"
         return replace(bundle, training=replace(bundle.training, uncalibrated=reason))
     return _with_temperature(bundle, left_out.mean, left_out.labels, left_out.groups)
 
@@ -256,14 +259,18 @@ def _with_temperature(
 def fit_temperature(
     logits: Float[Tensor, "item class"], labels: Int[Tensor, "item"], groups: Int[Tensor, "item"]
 ) -> tuple[float, Bool[Tensor, "item"]]:
-    """The best temperature for labels that do not look wrong, and which these are: wrong ones, which a
-    classifier rightly contradicts, would make it too modest. All are used where they are fewer than
-    `ENOUGH_LABELS`, more than `MOST_WRONG` of them are taken to be wrong, or the classifier mostly is.
+    """The best temperature for labels that do not look wrong, and which these are, among the classes of the
+    labels, so that classes by name alone do not change it. Wrong labels, which a classifier rightly
+    contradicts, would make it too modest. All are used where they are of fewer groups than `ENOUGH_LABELS`,
+    more than `MOST_WRONG` of them are taken to be wrong, or the classifier mostly is.
     """
     labels, with_images = labels.to(logits.device), labels.unique().to(logits.device)
-    of_images = score_labels(logits[:, with_images], torch.searchsorted(with_images, labels))
+    logits, labels = logits[:, with_images], torch.searchsorted(with_images, labels)
+    of_images = score_labels(logits, labels)
     is_right = float((logits.argmax(dim=1) == labels).double().mean())
-    is_believed = len(labels) >= ENOUGH_LABELS and of_images.wrong_share <= MOST_WRONG and is_right > 1 / 2
+    is_believed = (
+        len(groups.unique()) >= ENOUGH_LABELS and of_images.wrong_share <= MOST_WRONG and is_right > 1 / 2
+    )
     is_believed = is_believed and of_images.is_precise
     is_used = ~of_images.looks_wrong if is_believed else torch.ones_like(of_images.looks_wrong)
     per_group = len(labels) / len(groups.unique())
@@ -280,7 +287,7 @@ def cross_validate(bundle: Bundle, trial: Trial, left_out: LeftOut, choice: Left
     logits, labels = choice.scores[0].clone(), choice.labels
     for fold in choice.folds[0].unique():
         others = choice.folds[0] != fold
-        if int(others.sum()) >= FEWEST_TO_CALIBRATE:
+        if len(choice.groups[others].unique()) >= FEWEST_TO_CALIBRATE:
             of_others = choice.scores[0][others], labels[others], choice.groups[others]
             logits[~others] /= fit_temperature(*of_others)[0]
     frozen = left_out.frozen_features()[choice.judged.to(trial.method.clip.image.projection.device)]

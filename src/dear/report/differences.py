@@ -47,13 +47,15 @@ def difference_grid(
         means = [*pairs.groupby("title", sort=False).mean()]
         units = means if len(means) > 1 else [*pairs]  # data sets, or the seeds of a single one
         difference = Cell(fmean(means), half_width(units), len(units)) if means else None
-        p = t_test(units) if len(units) >= FEWEST else None
+        p_value = t_test(units) if len(units) >= FEWEST else None
         title = f"{label} − {against}"
-        rows.append(GridRow(title, (difference, None if p is None else PValue(p), *_image_cells(images))))
+        rows.append(
+            GridRow(title, (difference, None if p_value is None else PValue(p_value), *_image_cells(images)))
+        )
         if len(units) < FEWEST:
             unit = "data set" if len(means) > 1 else "seed"
             too_few.setdefault(plural(len(units), unit), []).append(title)
-        elif p is None:
+        elif p_value is None:
             constant.append(title)
     rows = _with_holm(rows)
     notes = [
@@ -85,10 +87,13 @@ def difference_grid(
             "seeds; and p of the exact test that the difference of each image, or of each group of images, "
             "may as well have the other sign (McNemar's, with single images and one seed)."
         )
-        for part in {name: part for parts in by_images.values() for name, part in parts.items()}.values():
-            if part.groups < GROUPED * part.images:
-                of_part = f"The {plural(part.images, 'image')} of {part.name}"
-                notes.append(f"{of_part} are from {plural(part.groups, 'group')}, and these are what counts.")
+        tested = {name: part for parts in by_images.values() for name, part in parts.items()}
+        notes += [
+            f"The {plural(part.images, 'image')} of {part.name} are from {plural(part.groups, 'group')}, and "
+            "these are what counts."
+            for part in tested.values()
+            if part.groups < GROUPED * part.images
+        ]
     for column, where in zip(P_VALUES, ("over data sets or seeds", "over images"), strict=True):
         tied = [row.label for row in rows if (cell := row.cells[column]) and cell.mean > 1 - LEVEL]
         if tied:

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import astuple, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -24,6 +25,7 @@ from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.errors import DataError
 from dear.evaluation.predictions import Predictions
+from dear.stats import gain_interval
 from tests.helpers.data import CLASSES, Noise
 from tests.helpers.server import picture
 
@@ -67,13 +69,13 @@ def test_counts_by_hand() -> None:
     second = predictions(labels, [0, 0, 0, 0, 0, 1, 1, 2, 1, 2])
     result = compare_predictions(
         (first, second), Noise(labels), ("old", "new"), methods=("a", "b"), right_of_all=(6, 7), data="toys",
-        left_out=0, other_images=0, twins=0, groups=8, other_classes=((), ()),
+        left_out=0, other_images=0, twins=0, other_classes=((), ()),
     )  # fmt: skip
     assert (result.first.right, result.second.right, result.images) == (6, 8, 10)
-    assert "from 8 groups" in result.verdict  # of ten images
+    assert "group" not in result.verdict
     assert (result.only_first, result.only_second) == (1, 3)
     assert result.difference == pytest.approx(0.2)
-    assert (result.low, result.high) == pytest.approx((1 / 6 - 0.35284, 1 / 6 + 0.35284), abs=1e-4)
+    assert (result.low, result.high) == gain_interval(3, 1, 10)
     assert result.p == pytest.approx(2 * (1 + 4) / 16)
     assert result.first.log_loss == pytest.approx(1.4 * math.log(2))
     assert result.second.log_loss == pytest.approx(1.2 * math.log(2))
@@ -87,6 +89,29 @@ def test_counts_by_hand() -> None:
     assert (last.label, last.first, last.second) == ("cat", "ant", "bee")
     assert (last.first_probability, last.second_probability) == pytest.approx((0.5, 0.5))
     assert "neither clearly better nor clearly worse" in result.verdict
+
+
+def test_images_of_a_group_count_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """60 images in 4 clips of 15, of which the second classifier has one clip of each class more right: 30 to
+    0 images are clear, but of two clips both are better by chance in half of all cases.
+    """
+    labels = [image // 15 % 2 for image in range(60)]
+    first = predictions(labels, [label if image < 30 else 2 for image, label in enumerate(labels)])
+    second = predictions(labels, labels)
+    facts = {"data": "toys", "left_out": 0, "other_images": 0, "twins": 0, "other_classes": ((), ())}
+    options: dict[str, Any] = {"methods": ("a", "b"), "right_of_all": (30, 60), **facts}
+    alone = compare_predictions((first, second), Noise(labels), ("old", "new"), **options)
+    clips = [f"group {image // 15}" for image in range(60)]
+    monkeypatch.setattr("dear.adapters.compare.group_names", lambda _: clips)
+    grouped = compare_predictions((first, second), Noise(labels), ("old", "new"), **options)
+    assert (alone.groups, grouped.groups) == (60, 4)
+    assert alone.p < 1e-6
+    assert grouped.p == pytest.approx(1 / 2)
+    assert grouped.low < 0 < alone.low
+    assert grouped.first.low < alone.first.low < alone.first.high < grouped.first.high
+    assert "new is better than old" in alone.verdict
+    assert "neither clearly better nor clearly worse" in grouped.verdict
+    assert "from 4 groups" in grouped.verdict
 
 
 def test_images_that_either_was_fitted_on_are_left_out(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 import torch
 from PIL import Image
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 from dear.adapters.bundle import Bundle
 from dear.adapters.fit import fit
@@ -145,6 +146,20 @@ def test_images_of_few_groups_are_said_to_make_intervals_too_narrow(bundle: Path
     assert evaluate_bundle(Predictor(bundle), noise_dataset()).groups == 24  # each image stands alone
 
 
+def test_classes_by_name_alone_do_not_change_the_temperature(bundle: Path) -> None:
+    """Two further columns, of which one is nearly always the second best."""
+    draw, labels = torch.Generator().manual_seed(3), torch.arange(40) % 4
+    scores = torch.randn(40, 4, generator=draw) + 6 * one_hot(labels, 4)
+    names = torch.stack([scores.amax(dim=1) - 0.01, scores.amin(dim=1)], dim=1)
+    known, with_names = (
+        calibrate_by_left_out(
+            Bundle.from_pretrained(bundle), LeftOutScores("dear+", torch.arange(40), part, labels, 40)
+        ).temperature
+        for part in (scores, torch.cat([scores, names], dim=1))
+    )
+    assert with_names == known
+
+
 def test_a_fit_counts_the_clips_that_were_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """4 classes of 2 clips of 3 frames: 24 images of 8 groups, for the temperature too."""
     draw, weights = np.random.default_rng(5), list[float]()
@@ -160,6 +175,7 @@ def test_a_fit_counts_the_clips_that_were_left_out(tmp_path: Path, monkeypatch: 
         return best_temperature(logits, labels, per_group)
 
     monkeypatch.setattr("dear.adapters.scoring.best_temperature", record)
+    monkeypatch.setattr("dear.adapters.scoring.FEWEST_TO_CALIBRATE", 8)
     options: dict[str, Any] = {"method": "dear+", "model": "tiny", "review": False, "verbose": False}
     settings = DataSettings(group="clip[0-9]+", test_share=0, cache=tmp_path / "cache")
     bundle = fit(tmp_path / "photos", dataset=settings, **options)
@@ -167,3 +183,7 @@ def test_a_fit_counts_the_clips_that_were_left_out(tmp_path: Path, monkeypatch: 
     assert bundle.training.left_out is not None
     assert (bundle.training.left_out.images, bundle.training.left_out.groups) == (24, 8)
     assert any("from 8 groups" in line for line in describe_fit("dear+", bundle.training))
+    few = LeftOutScores("dear+", torch.arange(24), torch.randn(24, 4), torch.arange(24) % 4, 7)
+    uncalibrated = calibrate_by_left_out(replace(bundle, temperature=1.0), few)
+    assert uncalibrated.temperature == 1
+    assert "24 training images of 7 groups" in uncalibrated.training.uncalibrated

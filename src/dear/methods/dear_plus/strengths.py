@@ -3,7 +3,7 @@ classes with images. `DearPlus` says why.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -55,6 +55,17 @@ class LeftOutTerms:
     lacking: Sequence[Float[Tensor, "item"]]
     alone: Bool[Tensor, "item"]
     mostly_alone: bool
+
+    def of_items(self, items: Bool[Tensor, "item"]) -> "LeftOutTerms":
+        """Those of some of the images."""
+        return replace(
+            self,
+            labels=self.labels[items],
+            class_scores=[scores[items] for scores in self.class_scores],
+            factors=[BayesFactors(of.squares[items], of.backgrounds[items]) for of in self.factors],
+            lacking=[lacking[items] for lacking in self.lacking],
+            alone=self.alone[items],
+        )
 
     def batches(
         self, number: int, items: Int[Tensor, "item"] | None = None

@@ -15,7 +15,8 @@ from dear.methods.dear_plus import DearPlusSettings
 from dear.methods.dear_plus.correction import corrected
 from dear.methods.dear_plus.fitting import Examples, Fit, by_attribute, fit_on, with_strengths
 from dear.methods.dear_plus.gaussian import BayesFactors, Gaussians, LabeledGaussians
-from dear.methods.dear_plus.strengths import EVERY
+from dear.methods.dear_plus.strengths import EVERY, fit_strengths
+from dear.stats import mean_difference_error
 
 WEIGHTS = (0.1, 1.0)
 """What an image without a label counts for beside one with a label: what is tried."""
@@ -103,8 +104,8 @@ class Gain:
 
     Attributes:
         weight: What one counts for beside a labeled image; 0 if they are not used.
-        before, after: The mean negative log-probability of labeled images' classes, each image left out:
-            without the others, and with them at the best weight.
+        before, after: The mean negative log-probability of labeled images' classes, each image left out,
+            of strengths and weight too: without the others, and with them at the best weight.
         accuracy_before, accuracy_after: The same for the share of correct classes.
     """
 
@@ -124,21 +125,44 @@ def fit_with_others(
 
     The parts of the labeled images are left out in turn, of M, covariances and their shrinkage, means and
     the shares of the others: all begins anew from the images that remain. To these scores the strengths are
-    fitted, those of each weight and, to compare, those without the others.
+    fitted, those of each weight and, to compare, those without the others. What the others are worth is told
+    by scores in which the left-out images have no part (`nested_scores`), and the error counts groups.
     """
     labels = examples.labels
     varying = [attribute for attribute, of in enumerate(plain.evidence) if of.freedom > 0]
-    fits = fit_weights(plain, examples, others, varying, settings) if varying else [plain]
-    losses = [cross_entropy(of.left_out[EVERY], labels, reduction="none") for of in fits]
-    best = min(range(1, len(fits)), key=lambda number: float(losses[number].mean()), default=0)
-    gains = losses[0] - losses[best]
-    helps = bool(gains.mean() > SURE * gains.std() / len(gains) ** 0.5)
-    accuracies = (
-        float((fits[number].left_out[EVERY].argmax(dim=1) == labels).double().mean()) for number in (0, best)
-    )
+    fits = fit_weights(plain, examples, others, varying, settings) if varying else [plain, plain]
+    losses = [cross_entropy(of.left_out[EVERY], labels) for of in fits]
+    best = min(range(1, len(fits)), key=lambda number: float(losses[number]))
+    before, after = nested_scores(fits, examples)
+    of_images = [cross_entropy(scores, labels, reduction="none") for scores in (before, after)]
+    without, with_others = (of.tolist() for of in of_images)
+    error = mean_difference_error(without, with_others, examples.leader.tolist())
+    helps = float((of_images[0] - of_images[1]).mean()) > SURE * error
+    accuracies = ((scores.argmax(dim=1) == labels).double().mean().item() for scores in (before, after))
     weight = (0.0, *WEIGHTS)[best] * helps
-    gain = Gain(weight, *(float(losses[number].mean()) for number in (0, best)), *accuracies)
+    gain = Gain(weight, *(float(of.mean()) for of in of_images), *accuracies)
     return fits[best] if helps else plain, gain
+
+
+def nested_scores(
+    fits: Sequence[Fit], examples: Examples
+) -> tuple[Float[Tensor, "item class"], Float[Tensor, "item class"]]:
+    """The scores of left-out images by the first of some fits, and by the best other one. To score the images
+    of a fold, the strengths of each fit are those of the other folds, and so is which one is the best.
+    """
+    before, after = (torch.empty_like(fits[0].left_out[EVERY]) for _ in range(2))
+    for fold in examples.fold.unique():
+        inside = examples.fold == fold
+        labels, scores, losses = examples.labels[~inside], list[Tensor](), list[float]()
+        for fit in fits:
+            freedom = torch.stack([of.freedom for of in fit.evidence])
+            strengths = fit_strengths(fit.terms.of_items(~inside), freedom)
+            values = torch.cat([values for _, values in fit.terms.batches(EVERY)], dim=1)
+            scores.append(torch.tensordot(strengths[0], values, dims=1))
+            losses.append(float(cross_entropy(scores[-1][~inside], labels)))
+        best = min(range(1, len(fits)), key=losses.__getitem__)
+        before[inside], after[inside] = scores[0][inside], scores[best][inside]
+    return before, after
 
 
 def fit_weights(
