@@ -129,7 +129,7 @@ class MethodSetup:
 
 @dataclass(frozen=True)
 class RunConditions:
-    """What a run is of beside its method.
+    """Everything a run needs except its method.
 
     Attributes:
         clip: The backbone, as loaded.

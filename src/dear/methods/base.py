@@ -1,8 +1,8 @@
 """The interface of a method: a module on a frozen CLIP that says where its spans begin, and works on trunk
 outputs.
 
-The training loop and the protocols use only this interface. A method has no state except its parameters and
-its current classes.
+The training loop and the protocols use only this interface. A trained method is restored
+from its `stored_tensors` and its classes; it may keep more while it is trained.
 """
 
 from collections.abc import Callable, Mapping, Sequence
