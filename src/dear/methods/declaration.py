@@ -64,6 +64,11 @@ class MethodSettings:
         """
         return next(kind for kind in cls.__mro__ if kind is MethodSettings or kind.folder())  # type: ignore[attr-defined]
 
+    @property
+    def allows_steps(self) -> bool:
+        """False if with these settings a method that can be trained in steps is not."""
+        return True
+
     def with_files(self, dataset: str) -> Self:
         """The settings with the files that they name, as they are for a data set."""
         del dataset
