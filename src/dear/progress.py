@@ -20,7 +20,7 @@ class TrainingStep:
     """Where a training stands: before its first step, and after each.
 
     Attributes:
-        done, of: Steps that it has taken, those before an interruption too, and takes in all.
+        done, of: Steps taken, including those before an interruption, and total steps.
         epoch, epochs: The epoch of the last step, counted from 1, and how many there are.
         method: Name of the method that is trained: that of a run, or its teacher.
         losses: The loss as "loss" and its parts by name: means over the images of the epoch so far; empty

@@ -29,7 +29,6 @@ from dear.data.images.transforms import eval_view, to_unit
 from dear.data.sources.corrections import answered_contents
 from dear.data.sources.objects import each_image
 from dear.errors import BundleError, DataError, SettingsError, warn
-from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.methods.base import Method
 from dear.text import plural
 
@@ -375,8 +374,7 @@ class Predictor:
             )
         method = copy.copy(self.method)  # shares all parameters, but not the classes
         method.set_classes(names, self.bundle.templates)
-        has_new = not {*names} <= {*self.classes}  # scored as the novel classes of base-to-novel
-        decoupled = has_new and BaseToNovel.name in method.decoupled_in
+        decoupled = "classes" in method.decoupled_on and not {*names} <= {*self.classes}
         vocabulary = Vocabulary.of(method, self.own_vocabulary.precision, decoupled=decoupled)
         if not method.text_depends_on_image and method.cosine_scores:
             # Without the prompts of the copy, which are much larger than the features.

@@ -179,7 +179,7 @@ class UpdateDropout:
     Attributes:
         rate: Share of the values that are dropped; the others are divided by 1 - rate.
         seeds: For each layer of the span, a seed for each of queries, keys and values.
-        batch: Number of rows of the whole batch, of which only ``rows`` are computed; all if None.
+        batch, rows: Number of rows of the whole batch, and those that are computed; ``rows`` None: all rows.
     """
 
     rate: float

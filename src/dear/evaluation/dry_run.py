@@ -120,7 +120,7 @@ def count_work(session: Session, run: Run) -> Work:
         learners.append((of_teacher, resolve(protocol, of_teacher, source, shots, train, student=student)))
     steps = 0
     for learner, its in learners:
-        takes_steps = method_class(learner.method).takes_steps and getattr(its.method, "tuned", True)
+        takes_steps = method_class(learner.method).takes_steps and its.method.allows_steps
         if learner.declared.trains and takes_steps:
             images, of = (train_images, classes) if learner.declared.unlabeled else (shots * trained, trained)
             steps += its.training.total_steps(images, of, its.training.epoch_steps(images))

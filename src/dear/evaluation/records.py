@@ -42,6 +42,7 @@ class Record(TypedDict):
     key: NotRequired[str]
     method: str
     variant: NotRequired[str | None]
+    source: NotRequired[str]
     settings: NotRequired[dict[str, Any]]
     overrides: NotRequired[dict[str, dict[str, Any]]]
     published: NotRequired[list[str]]

@@ -129,7 +129,7 @@ class MethodSetup:
 
 @dataclass(frozen=True)
 class RunConditions:
-    """What a run is of beside its method.
+    """Everything a run needs except its method.
 
     Attributes:
         clip: The backbone, as loaded.
@@ -193,9 +193,11 @@ class ResolvedRun(RunConditions):
 
     @cached_property
     def key(self) -> str:
-        """16 hexadecimal digits that change with everything the run's results depend on, except the code."""
+        """16 hexadecimal digits that change with everything the run's results depend on, except the code of
+        this package. The source of a method outside the package counts.
+        """
         what = self.protocol.fingerprint
-        if self.protocol.name in method_class(self.setup.method).decoupled_in:
+        if self.protocol.novelty in method_class(self.setup.method).decoupled_on:
             what += " decoupled"
         if self.target_settings:
             by_name = {name: asdict(settings) for name, settings in self.target_settings.items()}
@@ -223,7 +225,7 @@ class ResolvedRun(RunConditions):
     def _key(self, what: str, datasets: Sequence["Dataset"]) -> str:
         fields = [
             what,
-            self.setup.method,
+            self.setup.method + self.setup.declared.source,
             self.seed,
             self.shots,
             self.select,

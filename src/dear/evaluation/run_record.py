@@ -30,6 +30,7 @@ def run_record(
         "key": run.key,
         "method": run.setup.method,
         "variant": run.setup.variant,
+        "source": run.setup.declared.source,
         "settings": {"method": asdict(run.settings), "train": asdict(run.training)},
         "overrides": run.overrides,
         "published": [*run.published],

@@ -213,7 +213,7 @@ class Trial:
     @property
     def _scores_by_class_feature(self) -> bool:
         """True if the method scores what it was not trained on by the class feature alone here."""
-        return self.run.protocol.name in self.method.decoupled_in
+        return self.run.protocol.novelty in self.method.decoupled_on
 
     def _load_shared(self) -> bool:
         """Take the state from an earlier run with the same training, if there is one."""

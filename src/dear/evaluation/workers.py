@@ -92,7 +92,7 @@ class Task:
         try:
             yield True
         finally:
-            Path(lock.lock_file).unlink(missing_ok=True)  # still held: who opened it before sees it is gone
+            Path(lock.lock_file).unlink(missing_ok=True)  # while locked: whoever opened it before notices
             lock.release()
             with suppress(OSError):  # there are others, or checkpoints
                 folder.rmdir()

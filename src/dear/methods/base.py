@@ -1,8 +1,8 @@
 """The interface of a method: a module on a frozen CLIP that says where its spans begin, and works on trunk
 outputs.
 
-The training loop and the protocols use only this interface. A method has no state except its parameters and
-its current classes.
+The training loop and the protocols use only this interface. A trained method is restored
+from its `stored_tensors` and its classes; it may keep more while it is trained.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +21,7 @@ from dear.backbone.prompts import check_prompt_limits
 from dear.backbone.text import MAX_STORED_VALUES, TextTrunk
 from dear.backbone.towers import outside_autocast
 from dear.errors import SettingsError, WeightsError
-from dear.methods.declaration import MethodSettings
+from dear.methods.declaration import MethodSettings, Novelty
 from dear.roles.table import RoleTable
 
 Trunk = Float[Tensor, "batch token width"]
@@ -82,8 +82,7 @@ class Method(nn.Module):
         layout: Positions of its learned tokens in the image tower.
         open_vocabulary: Whether it can score classes other than the first ones set; if not, they are
             refused. If no settings allow them, its declaration says so too.
-        decoupled_in: Protocols in which its authors score classes and data sets that it was not trained on by
-            the class feature alone; by all features elsewhere.
+        decoupled_on: What its authors score by the class feature alone: novel "classes", other "data" sets.
         target: The frozen features that its loss compares with, if any: of "trunk" outputs (`frozen_image`),
             of each "view", or of the "whole" image, resized to a square (both `target_features`).
         readout_key: What `read_out` depends on beside the backbone; "" if it gives the trunk outputs.
@@ -107,7 +106,7 @@ class Method(nn.Module):
     without_heads: tuple[str, ...] = ()
     layout: TokenLayout = TokenLayout()
     open_vocabulary: bool = True
-    decoupled_in: ClassVar[tuple[str, ...]] = ()
+    decoupled_on: ClassVar[tuple[Novelty, ...]] = ()
     target: ClassVar[Literal["trunk", "view", "whole"] | None] = None
     readout_key: str = ""
     views_per_image: int = 1

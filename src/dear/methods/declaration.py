@@ -10,13 +10,15 @@ from functools import cache
 from importlib.resources import files
 from inspect import get_annotations
 from types import MappingProxyType
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from dear.backbone.names import Access, gives
 from dear.reading.typed import Form, Range, check_fields, typed
 
 PROMPT = "a photo of a"
 """The initial words of learned contexts in all public code."""
+Novelty = Literal["classes", "data"]
+"""What a method is tested on and was not trained on: other classes of its data set, or other data sets."""
 Published = Mapping[str, float | int | str | None]
 
 Layer = Annotated[int, Range(1, 12)]
@@ -61,6 +63,11 @@ class MethodSettings:
         nearest packaged class that it derives from.
         """
         return next(kind for kind in cls.__mro__ if kind is MethodSettings or kind.folder())  # type: ignore[attr-defined]
+
+    @property
+    def allows_steps(self) -> bool:
+        """False if with these settings a method that can be trained in steps is not."""
+        return True
 
     def with_files(self, dataset: str) -> Self:
         """The settings with the files that they name, as they are for a data set."""
@@ -112,6 +119,7 @@ class Declaration:
             a few labeled ones of the training classes; protocols that cannot give it these refuse it.
         teacher: Name of the method that trains its teacher on the few labeled images beforehand.
         module: The module of the implementation, for a method outside the package.
+        source: What changes with its source, for a method outside the package (`source_hash`).
         image, text: What it needs of the image and the text tower with its default settings: frozen
             "features", "layers" that it changes, or "heads". None is for methods outside the package that
             do not say; they are checked once built.
@@ -128,6 +136,7 @@ class Declaration:
     unlabeled: bool = False
     teacher: str | None = None
     module: str | None = None
+    source: str = ""
     image: Access | None = None
     text: Access | None = None
 

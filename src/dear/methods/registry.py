@@ -20,6 +20,7 @@ import dear.methods
 from dear.backbone.names import REAL, Access, gives
 from dear.errors import CodeError, SettingsError, UnknownNameError
 from dear.methods.declaration import Declaration, MethodSettings
+from dear.methods.source import source_hash
 
 if TYPE_CHECKING:
     import torch
@@ -93,7 +94,8 @@ def register(path: str) -> Declaration:
 
     module, _, name = path.partition(":")
     try:
-        kind = getattr(_imported(module), name)
+        imported = _imported(module)
+        kind = getattr(imported, name)
     except (ImportError, AttributeError, SyntaxError) as error:
         raise SettingsError(f"the method {path} cannot be imported: {error}.") from error
     if not (isinstance(kind, type) and issubclass(kind, Method)):
@@ -112,6 +114,7 @@ def register(path: str) -> Declaration:
         implementation=name,
         settings=settings,
         module=module,
+        source=source_hash(imported),
         open_vocabulary=kind.open_vocabulary is not False,
     )
     for method in _methods.values():

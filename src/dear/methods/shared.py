@@ -234,7 +234,7 @@ class Representation(Method, ABC):
 
     features = ("cls", "rep")
     layout = TokenLayout(before_patches=True)
-    decoupled_in = ("base-to-novel", "cross-dataset", "domain-generalization")
+    decoupled_on = ("classes", "data")
     target = "trunk"
     settings: RepresentationSettings
 

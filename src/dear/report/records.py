@@ -297,6 +297,7 @@ def checked(records: Iterable[Record]) -> list[Record]:
     check("rules of --select", lambda run: (run.get("selection") or {}).get("rule"), method_label)
     if not kind.several_shots:
         check("numbers of shots", lambda run: run.get("shots"), method_label)
+    check("sources of the method", lambda run: run.get("source", ""), method_label)
     check("training", lambda run: settings_of(run, "train"), method_label)
     # A method may be published with other settings for each data set, but not for each seed.
     check("settings", lambda run: settings_of(run, "method"), column_and_row)

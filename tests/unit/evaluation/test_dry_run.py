@@ -10,6 +10,7 @@ from dear.evaluation import session
 from dear.evaluation.dry_run import list_runs, seconds_by_method
 from dear.evaluation.experiment import Machines
 from dear.evaluation.launch import launch
+from dear.evaluation.protocols.few_shot import FewShot
 from dear.evaluation.recipe import change, load_recipes
 from dear.evaluation.resolve import MethodSetup
 from tests.unit.evaluation.children import experiment
@@ -99,6 +100,11 @@ def test_the_work_of_a_run_and_of_its_teacher(tmp_path: Path) -> None:
     """By hand: half of the four classes are trained on, with an image of each, in batches of one. The
     student takes the eight training images of all classes.
     """
+    tip = [MethodSetup("tip-adapter", {"tuned": tuned}, label=str(tuned)) for tuned in (False, True)]
+    few = experiment(
+        tmp_path / "few", protocol=FewShot(), methods=tuple(tip), train={"epochs": 3, "batch": 1}
+    )
+    assert [run["steps"] for run in list_runs([few], Machines("cpu"))[0]] == [0, 3 * 4]
     methods = (*ZERO, MethodSetup("coop"), MethodSetup("promptkd"))
     sweep = experiment(tmp_path / "out", methods=methods, train={"epochs": 3, "batch": 1})
     planned, _ = list_runs([sweep], Machines("cpu"))

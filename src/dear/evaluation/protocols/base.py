@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from dear.errors import DataError, SettingsError
-from dear.methods.declaration import Declaration
+from dear.methods.declaration import Declaration, Novelty
 from dear.methods.registry import METHODS, USUAL
 from dear.reading.typed import shown
 
@@ -67,6 +67,8 @@ class Protocol(ABC):
         data: The data sets that it runs on if none is named.
         shots: The numbers of training images per class that it runs with by default.
         several_shots: True if it accepts several shot counts.
+        novelty: What it tests a method on that it was not trained on, if anything: methods say how they are
+            scored there (`decoupled_on`).
         novel_classes: True if it scores classes that a method was not trained on.
         unlabeled: True if a method may train on the training images of all classes without their labels.
         shared_training: A name for its training, shared with the protocols that train in the same way.
@@ -79,6 +81,7 @@ class Protocol(ABC):
     data: ClassVar[tuple[str, ...]] = ("world",)
     shots: ClassVar[tuple[int, ...]] = (16,)
     several_shots: ClassVar[bool] = False
+    novelty: ClassVar[Novelty | None] = None
     novel_classes: ClassVar[bool] = True
     unlabeled: ClassVar[bool] = False
     shared_training: ClassVar[str] = ""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from dear.errors import DataError
 from dear.evaluation.protocols.base import Protocol, TrialLike
+from dear.methods.declaration import Novelty
 
 if TYPE_CHECKING:
     from dear.data.dataset import Dataset
@@ -20,6 +21,7 @@ class BaseToNovel(Protocol):
 
     name: ClassVar[str] = "base-to-novel"
     summary: ClassVar[str] = "Train on half of the classes, test on both halves."
+    novelty: ClassVar[Novelty | None] = "classes"
     unlabeled: ClassVar[bool] = True
     scored: ClassVar[tuple[str, ...]] = ("base", "novel")
 

@@ -14,6 +14,7 @@ from dear.data.sources.benchmarks import named_benchmark
 from dear.data.sources.folder import domains_of, subfolders
 from dear.errors import DataError
 from dear.evaluation.protocols.base import Protocol, TrialLike
+from dear.methods.declaration import Novelty
 from dear.reading.files import expanded
 from dear.world.names import task_names
 
@@ -24,12 +25,13 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Transfer(Protocol):
     """Train on a source, test on targets. A method says by which features its authors score the targets
-    (``decoupled_in``); the accuracies by all features and by the class feature alone are recorded too.
+    (``decoupled_on``); the accuracies by all features and by the class feature alone are recorded too.
 
     Attributes:
         source: Data set to train on. The default is a data set of the Attribute World.
     """
 
+    novelty: ClassVar[Novelty | None] = "data"
     shared_training: ClassVar[str] = "source"
     scored: ClassVar[tuple[str, ...]] = ("source",)
 

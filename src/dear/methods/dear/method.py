@@ -88,7 +88,7 @@ class Dear(Method):
 
     name = "dear"
     target = "trunk"
-    decoupled_in = ("cross-dataset", "domain-generalization")
+    decoupled_on = ("data",)
     settings: DearSettings
     mask: Tensor  # layer head query key: M of each layer of the span
     read: Tensor  # the positions of the class token and the attribute tokens

@@ -37,6 +37,10 @@ class TipAdapterSettings(MethodSettings):
     views: SmallInt = 10
     scale: PositiveFloat | None = 100.0
 
+    @property
+    def allows_steps(self) -> bool:
+        return self.tuned
+
 
 METHOD = Declaration(
     "tip-adapter",

@@ -49,7 +49,7 @@ class TipAdapter(Method):
     ) -> None:
         super().__init__(clip, s := settings or TipAdapterSettings())
         del generator  # nothing is drawn
-        self.takes_steps = s.tuned
+        self.takes_steps = s.allows_steps
         self._fill(clip.image.projection.new_zeros(0, clip.image.embed_dim), torch.zeros(0).long())
 
     def _fill(self, keys: Float[Tensor, "item embed"], labels: Int[Tensor, "item"]) -> None:
