@@ -6,9 +6,11 @@ import os
 import re
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from hashlib import sha256
+from importlib import import_module
 from io import TextIOWrapper
 from pathlib import Path
 from typing import IO, Any, BinaryIO
@@ -17,28 +19,40 @@ from uuid import uuid4
 from dear.errors import OutputError
 from dear.text import printable
 
+fcntl: Any = None
+with suppress(ImportError):  # Windows has none
+    fcntl = import_module("fcntl")
+
 UNFINISHED = "unfinished"
 """The folder of checkpoints inside the output folder of a command."""
 PART = ".dear.part"
 """The end of the name of what is being written: a killed process leaves it, and no one else makes it."""
-FORMULA = re.compile(r"(^|[;\t\n])(?=\s*[=+\-@\uff1d\uff0b\uff0d\uff20])|^(?=\t)")
-"""Where a cell begins that a spreadsheet takes for a formula; it takes full-width signs too."""
+FRESH = 60
+"""Seconds for which a part is taken for one of a running process, whether it is locked or not."""
+SIGN = r"['\s]*[=+\-@\uff1d\uff0b\uff0d\uff20]"
+FORMULA = re.compile(rf"(^|[;\t\n])(?={SIGN})|^(?='*\t)")
+"""Where a cell begins that a spreadsheet takes for a formula; it takes full-width signs too. An
+apostrophe before it counts as its beginning, so that text with one is read again as it was.
+"""
+ESCAPED = re.compile(rf"(^|[;\t\n])'(?={SIGN})|^'(?='*\t)")
+"""The apostrophes that `csv_text` writes there."""
 
 
 @contextmanager
 def atomic_write(path: Path, *, shared: bool = False) -> Iterator[BinaryIO]:
     """A temporary file to write to, which replaces ``path`` at the end; its folder is created.
 
-    On any error within, the temporary file is removed and an existing ``path`` stays unchanged. Cache files
-    are ``shared``: other processes may write the same one at the same time, and it need not survive a power
-    loss. Raises OSError.
+    On any error within, the temporary file is removed and an existing ``path`` stays unchanged. Of several
+    processes that write the same file at the same time each writes a whole one, and the last one stays. Cache
+    files are ``shared``: they need not survive a power loss. Raises OSError.
     """
-    # A killed process leaves at most one temporary file, which the next one replaces; not so if shared.
-    part = path.with_name(f"{path.name}.{uuid4().hex[:8]}{PART}") if shared else part_of(path)
     path.parent.mkdir(parents=True, exist_ok=True)
+    if not shared:
+        _remove_abandoned(path)
+    part = path.with_name(f"{path.name}.{uuid4().hex[:8]}{PART}")
     try:
-        part.unlink(missing_ok=True)  # a link would be written through
         with part.open("xb") as file:
+            _hold(file)
             yield file
             if not shared:
                 _flush(file)
@@ -49,14 +63,38 @@ def atomic_write(path: Path, *, shared: bool = False) -> Iterator[BinaryIO]:
         raise
 
 
+def _hold(file: BinaryIO) -> bool:
+    """Lock a part as long as it is open, so that no other process removes it. False if another one has it, or
+    where files cannot be locked.
+    """
+    if fcntl is None:
+        return False
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _remove_abandoned(path: Path) -> None:
+    """Remove the parts of a file that killed processes left: those that no process holds."""
+    part_name = re.compile(rf"{re.escape(path.name)}\.[0-9a-f]{{8}}{re.escape(PART)}")
+    with suppress(OSError):
+        for name in filter(part_name.fullmatch, os.listdir(path.parent)):
+            part = path.with_name(name)
+            with suppress(OSError):
+                # One that was created this moment may not be locked yet.
+                if part.is_symlink() or time.time() - part.stat().st_mtime < FRESH:
+                    continue
+                with part.open("rb") as file:
+                    is_abandoned = _hold(file)
+                if is_abandoned:
+                    part.unlink()
+
+
 def _flush(file: BinaryIO) -> None:
     file.flush()
     os.fsync(file.fileno())
-
-
-def part_of(path: Path) -> Path:
-    """The temporary file that becomes a file once it is whole."""
-    return path.with_name(f"{path.name}{PART}")
 
 
 @contextmanager
@@ -191,6 +229,11 @@ def csv_text(text: str) -> str:
     after a semicolon, which separates cells in some languages. Control characters are escaped.
     """
     return FORMULA.sub(lambda start: f"{start[0]}'", printable(text, lines=True))
+
+
+def read_csv_text(cell: str) -> str:
+    """The text of a cell that `csv_text` wrote."""
+    return ESCAPED.sub(lambda start: start[1] or "", cell)
 
 
 @contextmanager

@@ -3,14 +3,25 @@
 import json
 import os
 import shutil
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dear import writing
 from dear.errors import OutputError
-from dear.writing import atomic_write, foreign_files, try_place, write_folder, write_json
+from dear.writing import (
+    atomic_write,
+    csv_text,
+    foreign_files,
+    read_csv_text,
+    try_place,
+    write_folder,
+    write_json,
+)
 from tests.interrupts import interrupt_at_each_line
 
 
@@ -130,3 +141,41 @@ def test_a_folder_below_a_file(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="file"):
         writing.try_place(tmp_path / "file" / "out")
     assert os.listdir(tmp_path) == ["file"]
+
+
+def test_two_that_write_the_same_file_each_write_a_whole_one(tmp_path: Path) -> None:
+    """The last one stays, whichever began first; a part of a running process is left alone."""
+    path = tmp_path / "p.csv"
+    with atomic_write(path) as first:
+        first.write(b"first, ")
+        with atomic_write(path) as second:
+            second.write(b"second")
+        assert path.read_bytes() == b"second"
+        first.write(b"and last")
+    assert content(tmp_path) == {"p.csv": b"first, and last"}
+
+
+@pytest.mark.parametrize(
+    ("age", "is_held", "stays"), [(90, False, False), (90, True, True), (0, False, True)]
+)
+def test_a_part_of_a_killed_process_is_removed(age: int, is_held: bool, stays: bool, tmp_path: Path) -> None:
+    fcntl = pytest.importorskip("fcntl")
+    part, other = tmp_path / "p.csv.0123abcd.dear.part", tmp_path / "q.csv.0123abcd.dear.part"
+    for name in (part, other):
+        name.write_bytes(b"half")
+        os.utime(name, (time.time() - age,) * 2)
+    with part.open("rb") as file:
+        if is_held:
+            fcntl.flock(file, fcntl.LOCK_EX)
+        with atomic_write(tmp_path / "p.csv") as whole:
+            whole.write(b"whole")
+    expected = {"p.csv": b"whole", other.name: b"half"} | ({part.name: b"half"} if stays else {})
+    assert content(tmp_path) == expected
+
+
+@given(st.text(alphabet="ab';-=+@ \uff1d\uff0d"))
+def test_text_in_a_csv_is_read_again_as_it_was(text: str) -> None:
+    """And a spreadsheet takes no cell of it for a formula."""
+    written = csv_text(text)
+    assert read_csv_text(written) == text
+    assert not any(cell.lstrip()[:1] in [*"=+-@\uff1d\uff0d"] for cell in written.split(";") if cell.strip())

@@ -11,7 +11,7 @@ from dear.adapters.fit import fit
 from dear.adapters.predictor import Predictor
 from dear.data.loading import load_for_training
 from dear.data.settings import DataSettings
-from dear.data.sources.objects import each_image
+from dear.data.sources.objects import each_image, read_labels
 from dear.methods.registry import AUTO
 
 try:
@@ -53,8 +53,10 @@ class DearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     device: str = "auto"
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Adapt to images and their labels, which are names or numbers. Raises as `dear.fit`."""
-        self.classes_, numbers = np.unique(np.asarray(y), return_inverse=True)
+        """Adapt to images and their labels, which are names, whole numbers, or True and False.
+        Raises as `dear.fit`.
+        """
+        self.classes_, numbers = np.unique(np.asarray(read_labels(y, may_be_bool=True)), return_inverse=True)
         names = [str((self.classnames or {}).get(label, label)) for label in self.classes_]
         labels = [names[number] for number in numbers]
         images = load_for_training(

@@ -17,7 +17,7 @@ from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import Subset, leave_subsets
 from dear.data.images.decode import as_image
 from dear.data.images.photos import group_names
-from dear.data.loading import load_dataset
+from dear.data.loading import as_dataset
 from dear.data.settings import DataSettings
 from dear.errors import DataError
 from dear.evaluation.metrics import calibration_error, log_loss
@@ -212,18 +212,18 @@ def compare(
     """
     if out is not None:
         require_writable(expanded(out), "the page to", folder=True)
-    names, predictors = [_name(source) for source in (first, second)], list[Predictor]()
+    predictors = list[Predictor]()
     for source in (first, second):
-        if not isinstance(source, Predictor):
+        if isinstance(source, Bundle | str | Path):
             bundle = source if isinstance(source, Bundle) else Bundle.from_pretrained(source)
             clip = next((each.clip for each in predictors if each.clip.identity == bundle.weights), None)
             source = Predictor(bundle, device, clip=clip, pretrained=pretrained)
-        predictors.append(source)
+        predictors.append(Predictor.of(source))
+    names = [_name(source) for source in (first, second)]
     if names[0] == names[1]:
         names = [f"{names[0]} (first)", f"{names[1]} (second)"]
     settings = (dataset or DataSettings()).with_test_share(1.0).skip_broken()
-    loaded = data if isinstance(data, Dataset) else load_dataset(data, settings)
-    comparison, images = compare_predictors(predictors, loaded, names)
+    comparison, images = compare_predictors(predictors, as_dataset(data, settings), names)
     if out is not None:
         write_comparison(expanded(out), comparison, images, predictors[0])
     return comparison

@@ -5,6 +5,7 @@ import math
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Self
@@ -113,6 +114,12 @@ class Predictor:
         the device does not have.
         """
         self.bundle = bundle if isinstance(bundle, Bundle) else Bundle.from_pretrained(bundle)
+        self._arguments: dict[str, Any] = {
+            "device": device,
+            "pretrained": pretrained,
+            "precision": precision,
+            "refuse": refuse,
+        }
         self.clip = self.bundle.load_backbone(device, pretrained) if clip is None else clip
         self.method = self.bundle.build(self.clip).requires_grad_(False)
         self.classes = self.bundle.classes
@@ -131,6 +138,18 @@ class Predictor:
         self.refusal_threshold = -math.inf if self.known is None else self.known.threshold(share)
         if refuse and self.refusal_threshold == -math.inf:
             raise SettingsError(f"refuse {refuse}: {self.bundle.title} has too few training images for that.")
+
+    @classmethod
+    def of(cls, source: "Predictor | Bundle | Path | str", **options: Any) -> "Predictor":
+        """A predictor itself, or that of a bundle, its folder or name. Raises BundleError for others."""
+        if not isinstance(source, Predictor | Bundle | str | Path):
+            kind = type(source).__name__
+            raise BundleError(f"{kind} is not a classifier: give a predictor, a bundle or its path.")
+        return source if isinstance(source, Predictor) else cls(source, **options)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled as what it was built from: workers load the backbone themselves, and check its identity."""
+        return partial(type(self), **self._arguments), (self.bundle,)
 
     @classmethod
     def from_pretrained(cls, folder_or_hub_id: Path | str, device: str = "auto", **options: Any) -> Self:

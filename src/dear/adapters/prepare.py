@@ -17,7 +17,7 @@ from dear.backbone.names import BackboneName, warn_of_toy
 from dear.data.dataset import Dataset, Images, fingerprint
 from dear.data.fewshot import Subset, draw_few, uneven
 from dear.data.images.photos import group_names, image_hashes
-from dear.data.loading import load_dataset
+from dear.data.loading import as_dataset
 from dear.data.settings import DataSettings
 from dear.data.sources.class_names import with_spaces
 from dear.errors import DataError, RoleTableError, SettingsError, warn
@@ -61,7 +61,7 @@ def read_data(
         raise SettingsError(f"shots is {shots}: it must be at least 1; omit it to use all images.")
     settings = (settings or DataSettings()).skip_broken()
     settings = replace(settings, least_train=max(settings.least_train, shots or 1))
-    dataset = data if isinstance(data, Dataset) else load_dataset(data, settings, names=names)
+    dataset = as_dataset(data, settings, names=names)
     distinct(dataset.classnames, dataset.name)
     if len(dataset.classnames) == 1:
         warn(f"{dataset.name}: it has a single class, so every image will be {dataset.classnames[0]!r}")

@@ -22,6 +22,8 @@ from dear.curation.wrong_labels import score_labels
 from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import Subset
 from dear.data.images.photos import group_names, image_hashes, number_groups, split_hashes
+from dear.data.loading import as_dataset
+from dear.data.settings import DataSettings
 from dear.data.sources.class_names import plain_name, with_spaces, without_zeros
 from dear.data.sources.folder import image_files
 from dear.errors import DataError, SettingsError, warn
@@ -42,22 +44,25 @@ that look wrong: of a few, or of classes that are hardly told apart, right ones 
 
 
 def evaluate_bundle(
-    predictor: Predictor,
-    dataset: Dataset,
+    predictor: Predictor | Bundle | Path | str,
+    dataset: Any,
     *,
     split: str = "test",
     own_classes: bool = True,
     progress: Progress = silent,
 ) -> BundleScores:
-    """Score a bundle on a split of a data set: among the bundle's classes, matched with the data set's by
-    name or, where the names differ, by folder or label as in the data set that it was fitted on; or among the
-    data set's own.
+    """Score a bundle, or its folder or name on the hub, on a split of a data set, or of what `load_dataset`
+    takes, where all images of data without a split are test images: among the bundle's
+    classes, matched with the data set's by name or, where the names differ, by folder or label as in the data
+    set that it was fitted on; or among the data set's own.
 
     Test images that the bundle was fitted on are left out, with a warning, and there is one of the tiny CLIP
     on photographs. Raises DataError for a split without (other) images, a picture with several labels, or a
     class that the bundle does not have, BundleError for results that are no numbers.
     """
-    return evaluate_images(predictor, dataset, split=split, own_classes=own_classes, progress=progress)[0]
+    dataset = as_dataset(dataset, DataSettings().with_test_share(1.0).skip_broken())
+    how: dict[str, Any] = {"split": split, "own_classes": own_classes, "progress": progress}
+    return evaluate_images(Predictor.of(predictor), dataset, **how)[0]
 
 
 @torch.no_grad()

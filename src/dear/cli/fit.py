@@ -64,14 +64,14 @@ def command(
         select: Keep the last epoch, or the epoch that is best on validation images.
         settings: Settings of the methods, such as --dear.beta or --coop.tokens.
     """
-    from dear.adapters.bundle_config import ADAPTER, check_bundle
+    from dear.adapters.bundle_config import ADAPTER, read_config
     from dear.cli.progress import StepProgress
     from dear.data.names import require_folder
 
     if (place := out or continue_) is None:
         raise UsageError("--out is missing: give the folder that the bundle is written to.")
     if continue_ is not None:
-        check_bundle(continue_)
+        read_config(expanded(continue_))  # a record of a run has no features to go on with
     method = method if method == AUTO else known_method(method)
     settings_by_method = collect_settings([method], settings)
     options.check_all([data, *more])

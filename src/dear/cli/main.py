@@ -57,6 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     if argv is None:  # a program that calls this function has its own environment
         os.environ.setdefault(*SAFE_PATH)
+    _open_closed_streams()
     _take_any_names()
     command_line.set(shlex.join(["dear", *words]))
     try:
@@ -201,6 +202,15 @@ def _in_one_line(error: CycloptsError) -> str:
         nearest = likely(wrong, [*OF_THE_FRAME, *(name for option in options for name in option.names)])
         message += f" Did you mean {nearest}?" if nearest else ""
     return f"{message} See `dear {' '.join(error.command_chain or ())} --help`."
+
+
+def _open_closed_streams() -> None:
+    """Write to nowhere where the caller closed stdout or stderr, for which Python has None, and read nothing
+    from a closed stdin.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
 
 
 def _take_any_names() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import wrap
+from typing import TYPE_CHECKING
 
 from dear.adapters.results import (
     Prediction,
@@ -21,8 +22,11 @@ from dear.cli.options import BundleName, BundleOptions
 from dear.cli.output import PrintableConsole
 from dear.cli.parsing import Flat
 from dear.errors import DataError, SettingsError
-from dear.reading.files import read_lines
+from dear.reading.files import expanded, read_lines
 from dear.text import plural, printable
+
+if TYPE_CHECKING:
+    from dear.adapters.bundle import Bundle
 
 STDIN = "-"
 WIDTH = 80
@@ -84,7 +88,7 @@ def command(
         remember: Keep the features of images in the cache folder (up to 2 GiB). Images of the same content
             are then not encoded again with this bundle.
     """
-    from dear.adapters.bundle_config import check_bundle, read_config
+    from dear.adapters.bundle_config import check_bundle
     from dear.data.images.decode import read_image
 
     if out is not None:
@@ -122,10 +126,13 @@ def command(
 
         if out is not None:
             from dear.data.dataset import fingerprint
+            from dear.data.settings import DataSettings
+            from dear.writing import locked
 
-            given = [read_config(Path(predictor.bundle.source))["sha256"], top, names, refuse]
+            given = [_identify(predictor.bundle), top, names, refuse]
             key = fingerprint(json.dumps(given), *map(_stamp, paths))
-            return write_predictions(out, keep_results(out, key, predict))
+            with locked(expanded(out), DataSettings().cache_folder()):
+                return write_predictions(out, keep_results(out, key, predict))
         done = [*predict()]
     predictions = [result for result in done if isinstance(result, Prediction)]
     unreadable = [result for result in done if isinstance(result, Unreadable)]
@@ -151,6 +158,22 @@ def render(result: Predicted | PredictionsFile, console: PrintableConsole) -> No
             console.say(*wrap(f"{name}: {words}", WIDTH, initial_indent="  ", subsequent_indent="    "))
     if bad:
         console.say(f"{bad} of {total} images could not be read")
+
+
+def _identify(bundle: "Bundle") -> str:
+    """A hash of what predictions depend on."""
+    from dear.adapters.bundle_config import config_hash
+    from dear.backbone.clip import tensors_hash
+
+    known = bundle.known.tensors() if bundle.known else {}
+    tensors = {
+        f"{part}.{name}": tensor
+        for part, of in (("adapter", bundle.tensors), ("known", known))
+        for name, tensor in of.items()
+    }
+    return config_hash(bundle.config()) + tensors_hash(
+        {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    )
 
 
 def _stamp(path: str) -> str:

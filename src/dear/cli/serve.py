@@ -1,6 +1,7 @@
 """`dear serve`: serve a bundle as a web page and an HTTP API."""
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -74,8 +75,8 @@ def command(
         name = f"[{host}]" if ":" in host else host
         url, hint = f"http://{name}:{socket.getsockname()[1]}/", "?token=..." if token else ""
         text = f"serving {bundle} at {url}{hint} (press Ctrl-C to stop)"
-        progress_console().print(text, markup=False, soft_wrap=True)
-        run(app, socket, public.prefix if public else "")
+        say = partial(progress_console().print, text, markup=False, soft_wrap=True)
+        run(app, socket, public.prefix if public else "", say)
     # Images that went through the model, and in how many batches.
     return {"url": url, "images": service.batches.images, "batches": service.batches.batches}
 

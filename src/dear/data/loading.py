@@ -84,6 +84,11 @@ def load_dataset(
     return photographs(read_listing(name_or_path, settings, other_names=tasks, names=names), settings)
 
 
+def as_dataset(data: Any, settings: DataSettings, *, names: Mapping[str, str] | None = None) -> Dataset:
+    """A data set itself, or `load_dataset` of anything else."""
+    return data if isinstance(data, Dataset) else load_dataset(data, settings, names=names)
+
+
 def is_several(data: Any) -> bool:
     """Whether this is a list of names and paths of data sets."""
     return (

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import logging
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -24,11 +25,11 @@ from dear.adapters.attention import overlay
 from dear.adapters.wording import UNOWNED, explain_features
 from dear.backbone.names import TINY
 from dear.data.images.decode import encode_png
-from dear.errors import DearError, UnknownNameError
+from dear.errors import DearError, OutputError, UnknownNameError, of_the_disk
 from dear.limits import LimitError, at_most
 from dear.reading.plain import split_list
 from dear.serving.limits import Limits, Refused
-from dear.serving.middleware import Guard, respond
+from dear.serving.middleware import AnswerHead, Guard, respond
 from dear.serving.service import Service
 from dear.text import without_surrogates
 
@@ -77,6 +78,7 @@ def create_app(
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=hosts, www_redirect=False)
     app.middleware("http")(Guard(limits, token, origin))
     count_requests(app, service)
+    app.add_middleware(AnswerHead)
 
     async def refuse(_: Request, error: Exception) -> JSONResponse:
         return respond(as_refused(error))
@@ -315,6 +317,11 @@ def as_refused(error: Exception) -> Refused:
             return error
         case LimitError():
             return Refused(413, "too-large", str(error))
+        case OutputError():  # the message names a file of this machine
+            logging.getLogger(__name__).error("%s", error)
+            is_full = isinstance(error.__cause__, OSError) and of_the_disk(error.__cause__)
+            message = "the server cannot write its files: see its log."
+            return Refused(507 if is_full else 500, "server", message)
         case DearError():
             return Refused(400, "parameter", str(error))
         case RequestValidationError():

@@ -7,6 +7,7 @@ import signal
 import socket
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, NamedTuple, Self
@@ -82,11 +83,20 @@ def trusted_hosts(host: str, public: PublicAddress | None) -> tuple[str, ...] | 
     return (*LOOPBACK, host.lower(), *([public.host] if public else [])) if is_loopback(host) else None
 
 
-def server_of(app: "FastAPI", prefix: str = "") -> "uvicorn.Server":
-    """A server of the API, at addresses with a ``prefix`` that a proxy has removed from paths. Its
-    connections are not limited, since idle ones cost little: requests are.
+def server_of(
+    app: "FastAPI", prefix: str = "", started: Callable[[], None] = lambda: None
+) -> "uvicorn.Server":
+    """A server of the API, at addresses with a ``prefix`` that a proxy has removed from paths. ``started`` is
+    called once it answers requests and signals. Its connections are not limited, since idle ones cost little:
+    requests are.
     """
     import uvicorn
+
+    class Server(uvicorn.Server):
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            if self.started:
+                started()
 
     config = uvicorn.Config(
         app,
@@ -102,17 +112,22 @@ def server_of(app: "FastAPI", prefix: str = "") -> "uvicorn.Server":
         timeout_graceful_shutdown=GRACE,
         h11_max_incomplete_event_size=HEAD_BYTES,
     )
-    return uvicorn.Server(config)
+    return Server(config)
 
 
-def run(app: "FastAPI", opened: socket.socket, prefix: str = "") -> None:
+def run(
+    app: "FastAPI", opened: socket.socket, prefix: str = "", started: Callable[[], None] = lambda: None
+) -> None:
     """Serve, as `server_of`, until the process is stopped by Ctrl-C or SIGTERM, and end it soon after. Must
     be called in the main thread.
     """
-    # After a graceful stop uvicorn raises again the signal that it was stopped by.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with suppress(KeyboardInterrupt):
-        server_of(app, prefix).run(sockets=[opened])
+        # After a graceful stop uvicorn raises again the signal that it was stopped by.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.default_int_handler)
+        server_of(app, prefix, started).run(sockets=[opened])
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
     last_resort = threading.Timer(LAST_RESORT, end_at_once)
     last_resort.daemon = True
     last_resort.start()

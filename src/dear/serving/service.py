@@ -25,6 +25,7 @@ from dear.data.images.hashes import hash_files
 from dear.data.images.photos import hash_image
 from dear.data.images.transforms import eval_view, to_unit
 from dear.data.settings import DataSettings
+from dear.data.sources import archive
 from dear.data.sources.class_names import plain_name
 from dear.data.sources.corrections import (
     REMOVE,
@@ -36,6 +37,7 @@ from dear.data.sources.corrections import (
 from dear.data.sources.folder import image_files
 from dear.errors import DataError, DearError, first_line
 from dear.limits import LimitError, at_most
+from dear.reading.files import expanded
 from dear.retrieval.encoder import HeadEncoder
 from dear.retrieval.index import Index, pair_weights, read_indexed
 from dear.retrieval.results import Hit
@@ -197,14 +199,23 @@ class Service:
         await self.decode(image)
         bundle = self.predictor.bundle
         key = key_of(label, bundle.keys or bundle.classes, bundle.classes)
-        return await run_in(self._corrections, self._correct, table, image, key, name)
+        try:
+            return await run_in(self._corrections, self._correct, table, image, key, name)
+        except DataError as error:  # the message names files of this machine
+            logging.getLogger(__name__).error("%s", error)
+            raise Refused(500, "server", "the corrections cannot be read: see the server's log.") from None
 
     def _correct(self, table: Path, image: bytes, key: str, name: str) -> dict[str, Any]:
         settings, content = DataSettings(), hash_image(image)
-        files = image_files(table.parent)
+        data = expanded(self.data or table.parent)
+        is_zip = data.is_file() and data.suffix.lower() in archive.SUFFIXES
+        folder = archive.unpack(data, settings.cache_folder())[0] if is_zip else table.parent
+        files = image_files(folder)
         hashes = hash_files(files, settings.threads, settings.cache_folder())
         here = [
-            csv_path(str(file), table) for file, known in zip(files, hashes, strict=True) if known == content
+            csv_path(file.relative_to(folder).as_posix() if is_zip else str(file), table)
+            for file, known in zip(files, hashes, strict=True)
+            if known == content
         ]
         rows = [Correction(path, key, content) for path in here] or [
             Correction(printable(name), key, content)

@@ -2,6 +2,7 @@
 
 import inspect
 import pickle
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -114,3 +115,21 @@ def test_its_parameters_are_those_of_fit_and_pass_scikit_learns_checks() -> None
     names = {*DearClassifier().get_params()} - {"classnames"}
     assert names <= {*inspect.signature(fit).parameters}
     assert DearClassifier().method == AUTO
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [[0.0, np.nan, 1.0], ["a", None, "b"], ["a", 1, "b"], [0.5, 1.5, 2.5], np.eye(3)],
+    ids=["nan", "none", "mixed", "fractions", "one-hot"],
+)
+def test_what_is_not_one_label_an_image_is_refused(labels: object, classifier: DearClassifier) -> None:
+    with pytest.raises(DataError):
+        classifier.fit(noise(3), labels)
+
+
+def test_labels_in_a_column_are_those_in_a_row(classifier: DearClassifier) -> None:
+    frame = pytest.importorskip("pandas").DataFrame({"label": ["b", "a", "b"]})
+    for column in (frame[["label"]], frame["label"], frame.to_numpy()):
+        assert [*classifier.fit(noise(3), column).classes_] == ["a", "b"]
+        assert Counter(classifier.bundle_.classes) == {"a": 1, "b": 1}
+    assert [*classifier.fit(noise(3), [True, False, True]).classes_] == [False, True]

@@ -1,5 +1,6 @@
 """Images in every form that Python has them: all forms of a picture give what its file gives."""
 
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,10 @@ from pandas import DataFrame, Series
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
+from dear.adapters.bundle import Bundle
 from dear.adapters.predictor import Predictor
 from dear.adapters.results import Prediction
+from dear.data.images.photos import hash_image, picture_of
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.errors import DataError
@@ -184,7 +187,7 @@ NO_IMAGES: list[Any] = [
     [["a.png", "b.png"]],
     [Path(__file__).parent],
     np.zeros((4, 9, 8), np.uint8),
-    np.zeros((9, 8, 3), np.int64),
+    np.full((9, 8, 3), -1, np.int64),
     torch.zeros(9, 8, 3, dtype=torch.uint8),
     torch.zeros(3, 0, 8),
     torch.full((3, 20, 20), -2.5),
@@ -203,3 +206,34 @@ def test_what_is_no_image_is_refused_in_one_line(predictor: Predictor, image: An
         with pytest.raises(DataError) as caught:
             use(image)
         assert "\n" not in str(caught.value)
+
+
+def test_open_files_integers_and_masks_are_the_image_that_they_hold(tmp_path: Path) -> None:
+    """By hand: an open file is its bytes, whole numbers are levels, and True is white."""
+    levels = np.random.default_rng(3).integers(0, 256, (23, 29, 3), dtype=np.uint8)
+    Image.fromarray(levels).save(tmp_path / "a.png")
+    with (tmp_path / "a.png").open("rb") as file:
+        file.read(5)
+        assert torch.equal(picture_of(file), picture_of(levels))
+        assert hash_image(file) == hash_image(tmp_path / "a.png")
+    assert torch.equal(picture_of(levels.astype(np.int64)), picture_of(levels))
+    assert torch.equal(picture_of(torch.from_numpy(levels).permute(2, 0, 1).int()), picture_of(levels))
+    assert torch.equal(picture_of(levels > 99), picture_of(np.where(levels > 99, 255, 0).astype(np.uint8)))
+    for wrong in (levels.astype(np.int64) - 1, levels.astype(np.int64) + 256):
+        with pytest.raises(DataError):
+            picture_of(wrong)
+    with (tmp_path / "a.png").open(encoding="latin-1") as text, pytest.raises(DataError, match="rb"):
+        picture_of(text)
+
+
+def test_a_predictor_is_pickled_by_what_it_was_built_from(
+    make_small_clip: MakeClip, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clip = make_small_clip()
+    monkeypatch.setattr(Bundle, "load_backbone", lambda *_arguments, **_options: clip)
+    bundle, _ = fitted("dear", clip)
+    predictor = Predictor(bundle, refuse=0)
+    again = pickle.loads(pickle.dumps(predictor))
+    picture = np.random.default_rng(3).integers(0, 256, (23, 29, 3), dtype=np.uint8)
+    assert again.predict(picture) == predictor.predict(picture)
+    assert len(pickle.dumps(predictor)) < 100_000

@@ -7,12 +7,16 @@ to Ghostscript, which runs it. Light to import: commands and readers of folders 
 import io
 import os
 import re
-from functools import cache
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache, lru_cache
 from importlib.util import find_spec
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from PIL import Image, ImageFile, TiffImagePlugin, UnidentifiedImageError
+from PIL import Image, ImageCms, ImageFile, TiffImagePlugin, UnidentifiedImageError
 
 from dear.errors import DataError, first_line
 from dear.limits import LimitError, at_most
@@ -39,6 +43,8 @@ MOST_SQUARES: Final = 16
 """A picture that is longer than so many squares is cut to its middle before it is reduced."""
 DARK: Final = 2**12
 """A 16-bit picture without any level above this has 12 bits or fewer, and would be black."""
+ROUNDING: Final = 3
+"""Levels of 255 by which sRGB profiles of different makers differ."""
 ORIENTATION: Final = 0x0112
 TURNS: Final = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -52,6 +58,10 @@ TURNS: Final = {
 """The transpose that makes a picture upright, by EXIF orientation. Pillow's `exif_transpose` also writes the
 EXIF data anew, which fails for photographs whose other tags are damaged."""
 
+
+_opening = threading.Lock()
+_open_now: Final = list[int | None]()
+"""Pillow's limit of pixels, once for each picture that is being opened."""
 
 # Pillow's own reader of uncompressed TIFFs cannot read YCbCr; libtiff gives the same pixels otherwise.
 TiffImagePlugin.READ_LIBTIFF = True
@@ -89,12 +99,31 @@ def open_image(content: bytes) -> ImageFile.ImageFile:
     if content.startswith(b"\xff\xd8"):  # each scan of a few bytes may cover the whole picture
         at_most("image_scans", _count_scans(content), "its content")
     try:
-        file = Image.open(io.BytesIO(content), formats=PLUGINS)
+        with _without_limit_of_pillow():
+            file = Image.open(io.BytesIO(content), formats=PLUGINS)
     except UnidentifiedImageError:  # Pillow's message names the buffer, not the file
         raise ValueError(f"it is not an image of a supported format: {FORMATS}") from None
     width, height = file.size
     at_most("image_pixels", width * height, f"its header ({width} x {height})")
     return file
+
+
+@contextmanager
+def _without_limit_of_pillow() -> Iterator[None]:
+    """Context in which Pillow leaves the number of pixels to `at_most`, which names its variable: it would
+    warn above 89 million, and refuse twice as many whatever the limit is. Pictures are opened in threads, and
+    the last one restores its limit.
+    """
+    with _opening:
+        _open_now.append(Image.MAX_IMAGE_PIXELS if not _open_now else _open_now[0])
+        Image.MAX_IMAGE_PIXELS = None
+    try:
+        yield
+    finally:
+        with _opening:
+            before = _open_now.pop()
+            if not _open_now:
+                Image.MAX_IMAGE_PIXELS = before
 
 
 @cache
@@ -146,7 +175,7 @@ def is_readable(path: Path) -> bool:
 def as_picture(image: Image.Image, short_side: int | None = None) -> "Picture":
     """`decode` for an open image, loaded or not. Raises ValueError for pixels of 32 bits, and of 12 in 16."""
     image.load()  # which turns a TIFF upright, and removes its orientation
-    image = _convert_to_rgb(_make_upright(image), white_is_zero=_is_white_zero(image))
+    image = _convert_to_rgb(_convert_profile(_make_upright(image)), white_is_zero=_is_white_zero(image))
     if short_side is not None:
         image = _reduce(image, short_side)
     import numpy as np
@@ -165,6 +194,47 @@ def encode_png(image: Image.Image) -> bytes:
     stream = io.BytesIO()
     image.save(stream, "PNG")
     return stream.getvalue()
+
+
+def _convert_profile(image: Image.Image) -> Image.Image:
+    """The image with the colors of its embedded profile in sRGB, as screens show it. One of 16 bits stays,
+    and one with a profile that is damaged or of another kind of pixels.
+    """
+    profile = image.info.get("icc_profile")
+    if not isinstance(profile, bytes) or image.mode not in ("RGB", "RGBA", "P", "L", "LA", "CMYK"):
+        return image
+    alpha = image.convert("RGBA").getchannel("A") if image.has_transparency_data else None
+    mode = "L" if image.mode in ("L", "LA") else "CMYK" if image.mode == "CMYK" else "RGB"
+    if (transform := _transform_to_srgb(profile, mode)) is None:
+        return image
+    converted: Image.Image = transform.apply(image.convert(mode))
+    if alpha is not None:
+        converted.putalpha(alpha)
+    return converted
+
+
+@lru_cache(16)
+def _transform_to_srgb(profile: bytes, mode: str) -> Any:
+    """What converts pixels of a profile to sRGB; None if it cannot, or if they are in sRGB already: then no
+    level changes by more than the rounding of such profiles.
+    """
+    try:
+        source = ImageCms.ImageCmsProfile(io.BytesIO(profile))
+        target = ImageCms.createProfile("sRGB")
+        intent = ImageCms.Intent.RELATIVE_COLORIMETRIC
+        flags = ImageCms.Flags.BLACKPOINTCOMPENSATION
+        transform = ImageCms.buildTransform(source, target, mode, "RGB", intent, flags)
+    except (ImageCms.PyCMSError, OSError, ValueError, TypeError):
+        return None
+    if mode == "CMYK":
+        return transform
+    levels = bytes(range(0, 256, 15))
+    probe = Image.frombytes("L", (len(levels), 1), levels)
+    if mode == "RGB":
+        colors = bytes(level for color in product(levels, repeat=3) for level in color)
+        probe = Image.frombytes("RGB", (len(levels) ** 3, 1), colors)
+    pairs = zip(transform.apply(probe).tobytes(), probe.convert("RGB").tobytes(), strict=True)
+    return transform if max(abs(new - old) for new, old in pairs) > ROUNDING else None
 
 
 def _make_upright(image: Image.Image) -> Image.Image:

@@ -35,7 +35,7 @@ HASH_BYTES = 8  # among a million images against another million, one in 10^7 dr
 
 TAKEN = (
     "give a path, a Pillow image, an array (height x width x 3) or tensor (3 x height x width), a gray one "
-    "with 1 for the 3 or without it, or the bytes of an image file"
+    "with 1 for the 3 or without it, or the bytes of an image file, or one that is open"
 )
 STACK = "several gray images are N x 1 x height x width, or a list"
 PICTURES_AT_ONCE = 256  # that are in memory to make thumbnails of
@@ -264,6 +264,8 @@ def hash_image(image: Any) -> bytes:
     """The hash of an image's file, else of its shape and pixels. Raises DataError if it cannot be read."""
     if isinstance(image, str | os.PathLike):
         return file_hash(local_path(image))
+    if is_open_file(image):
+        image = _read_open(image)
     if isinstance(image, bytes | bytearray | memoryview):
         return _hash(bytes(image))
     return hash_pixels(picture_of(image))
@@ -305,7 +307,21 @@ def is_image(value: Any) -> bool:
         return value.ndim not in (1, 4)  # a row of paths, a batch
     if isinstance(value, str | os.PathLike):
         return not os.path.isdir(value)
-    return isinstance(value, bytes | bytearray | memoryview | Image.Image)
+    return isinstance(value, bytes | bytearray | memoryview | Image.Image) or is_open_file(value)
+
+
+def is_open_file(value: Any) -> bool:
+    """Whether a value is an open file, whose lines would else be taken for images."""
+    methods = (getattr(value, name, None) for name in ("read", "seek"))
+    return not isinstance(value, Image.Image) and all(map(callable, methods))
+
+
+def _read_open(file: Any) -> bytes:
+    """The content of an open file, from its start on. Raises DataError if it is open as text."""
+    file.seek(0)
+    if isinstance(content := file.read(), str):
+        raise DataError('the image file is open as text: open it with mode "rb".')
+    return bytes(content)
 
 
 def picture_of(image: Any, short_side: int | None = None) -> Picture:
@@ -315,11 +331,15 @@ def picture_of(image: Any, short_side: int | None = None) -> Picture:
     """
     if isinstance(image, str | os.PathLike):
         return decode(local_path(image), short_side)
+    if is_open_file(image):
+        image = _read_open(image)
     if isinstance(image, bytes | bytearray | memoryview):
         return decode(Path(f"of {len(image)} bytes"), short_side, bytes(image))
     if isinstance(image, np.ndarray):
-        if image.ndim not in (2, 3) or image.dtype.kind not in "uf":
+        if image.ndim not in (2, 3) or image.dtype.kind not in "biuf":
             raise refused_image(image)
+        if image.dtype.kind == "i" and image.size and image.min() >= 0 and image.max() <= 255:
+            image = image.astype(np.uint8)  # arithmetic of uint8 arrays gives int64
         channels_last = image.ndim == 3 and image.shape[2] in (1, 3)
         pixels = torch.from_numpy(np.array(image, np.uint8 if image.dtype == np.uint8 else float))
         image = pixels.permute(2, 0, 1) if channels_last else pixels
@@ -328,6 +348,10 @@ def picture_of(image: Any, short_side: int | None = None) -> Picture:
         if image.ndim != 3 or len(image) not in (1, 3) or not image.numel():
             raise refused_image(image)
         image = image.expand(3, -1, -1)
+        if image.dtype == torch.bool:
+            image = image.float()
+        elif not image.is_floating_point() and image.dtype != torch.uint8:
+            image = image.to(torch.uint8) if 0 <= int(image.min()) <= int(image.max()) <= 255 else image
         if image.dtype != torch.uint8:
             require_unit(image)
             image = image.detach().mul(255).round().to(torch.uint8)

@@ -82,6 +82,8 @@ def _members(
         if not info.flag_bits & UTF_8:
             with suppress(UnicodeError):
                 info.filename = info.filename.encode("cp437").decode("utf-8")
+        if "/" not in info.filename:  # Windows' own tools wrote so
+            info.filename = info.filename.replace("\\", "/")
         path, where = Path(info.filename), f"{archive}, {info.filename!r:.250}"
         require_inside(where, info.filename)
         faults = {

@@ -10,6 +10,7 @@ from functools import cache
 from importlib.resources import files
 from itertools import product
 from pathlib import Path
+from unicodedata import normalize
 
 from dear.errors import DataError
 from dear.limits import at_most
@@ -20,6 +21,9 @@ from dear.text import FEW, compose, list_names, plural, without_surrogates
 NUMBER = re.compile(r"[+-]?\d{1,15}(\.\d{1,15})?", re.ASCII)
 WHOLE = re.compile(r"\d{1,15}", re.ASCII)
 MOST_NAMED = 20  # classes that a note has with their names
+INVISIBLE = re.compile("[\u00ad\u200b\u200e\u200f\u2060\ufeff]")
+"""The soft hyphen, the zero-width space, marks of direction, the word joiner and the byte order mark."""
+SPACES = re.compile(r"\s+")
 WORDNET_ID = re.compile(r"n\d{8}")
 CAMEL_CASE = re.compile(r"(?:[A-Z][a-z]{2,}){2,}")
 HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])")
@@ -33,15 +37,18 @@ def with_spaces(name: str) -> str:
 
 
 def plain_name(name: str) -> str:
-    """A key for comparing class names, ignoring case, underscores, the form of accents (NFC or NFD), and
-    zeros before a whole number.
+    """A key for comparing class names, ignoring case, underscores, zeros before a whole number, and what
+    looks alike: the forms of Unicode (NFKC), invisible characters and kinds of spaces.
     """
-    return without_zeros(compose(with_spaces(name).casefold()))
+    return without_zeros(normalize("NFKC", plain_label(with_spaces(name)).casefold()))
 
 
 def plain_label(label: str) -> str:
-    """A label without spaces around it, its accents in one form."""
-    return compose(label.strip())
+    """A label without what nobody sees: spaces around it, several spaces in a row or other ones than the
+    plain one, and invisible characters but joiners, on which the look of some scripts depends; its accents in
+    one form.
+    """
+    return compose(SPACES.sub(" ", INVISIBLE.sub("", label)).strip())
 
 
 def without_zeros(key: str) -> str:

@@ -17,11 +17,11 @@ from dear.data.images.photos import file_hash
 from dear.data.settings import DataSettings
 from dear.data.sources.class_names import describe_new_class, plain_label, plain_name, sort_names
 from dear.data.sources.listing import UNLABELED, Listing, Row
-from dear.data.sources.table import ESCAPED, LABELS, PATHS, column, read_rows
+from dear.data.sources.table import LABELS, PATHS, column, read_rows
 from dear.errors import DataError
 from dear.reading.files import CORRECTIONS, expanded
-from dear.text import plural
-from dear.writing import csv_rows, csv_text, locked, output_file
+from dear.text import compose, plural
+from dear.writing import csv_rows, csv_text, locked, output_file, read_csv_text
 
 REMOVE = "remove"
 """What the table has as the label of an image that is left out."""
@@ -75,7 +75,8 @@ def read_corrections(table: Path) -> list[Correction]:
     corrections = list[Correction]()
     for number, row in read_rows(table, DataSettings()) if table.is_file() else ():
         where, names = f"{table}, line {number}", (column(PATHS, row), column(LABELS, row), "hash")
-        path, label, digest = (ESCAPED.sub("", plain_label(row.get(name) or "")) for name in names)
+        path, label, digest = (read_csv_text(compose((row.get(name) or "").strip())) for name in names)
+        label = plain_label(label)
         if not path or not label:
             raise DataError(f"{where} needs a path and a label: that of a class, or {REMOVE}.")
         try:

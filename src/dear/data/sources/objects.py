@@ -31,6 +31,8 @@ ReadImage = Callable[[str], Any]
 
 NAME = "images"
 """The name of a data set that is not in files."""
+MISSING = ("nan", "None", "<NA>", "NaT")
+"""What Python calls a label that is not there."""
 FORMS = (
     "give a folder, a file, (images, labels), a data frame with columns path and label, a data set of the "
     "library datasets, or torchvision's ImageFolder"
@@ -145,16 +147,8 @@ def read_pairs(
     if not images or not len(images) == len(labels) == len(splits):
         counts = f"{plural(len(images), 'image')} and {plural(len(labels), 'label')}"
         raise DataError(f"{counts} were given: give one label per image.")
-    labels = [int(label) if isinstance(label, float) and label.is_integer() else label for label in labels]
-    numbered = all(isinstance(label, Integral) and not isinstance(label, bool) for label in labels)
-    odd = [(row, label) for row, label in enumerate(labels) if not isinstance(label, str)]
-    if not numbered and odd:
-        missing = [(row, label) for row, label in odd if str(label) in ("nan", "None", "<NA>", "NaT")]
-        (row, label), hint = odd[0], "give one name an image, or whole numbers from 0"
-        if missing:
-            (row, label), hint = missing[0], 'pandas reads "NA" so, unless keep_default_na=False is given'
-        raise DataError(f"row {row}: {label!r:.100} ({type(label).__name__}) is not a label: {hint}.")
-    if not numbered:
+    labels = read_labels(labels)
+    if labels and isinstance(labels[0], str):
         keys = [plain_label(key) for key in keys or sort_names({*map(plain_label, labels)})]
     in_files = all(isinstance(image, str | os.PathLike) for image in images)
     folder, names = Path(NAME), [f"{number:06}" for number in range(len(images))]
@@ -169,6 +163,25 @@ def read_pairs(
     listed = listing_of(folder, folder, entries, keys=keys)
     listed = replace(listed, name=folder.name or NAME)
     return listed, None if in_files else dict(zip(names, images, strict=True)).__getitem__
+
+
+def read_labels(labels: Any, *, may_be_bool: bool = False) -> list[Any]:
+    """The labels of images, one for each: names, or whole numbers. A table or an array may have one column.
+    Raises DataError for a missing label, several columns, names among numbers, and other kinds of values.
+    """
+    labels = [
+        int(label) if isinstance(label, float) and label.is_integer() else label for label in _values(labels)
+    ]
+    numbered = all(isinstance(label, Integral) and not isinstance(label, bool) for label in labels)
+    numbered |= may_be_bool and all(isinstance(label, bool) for label in labels)
+    odd = [(row, label) for row, label in enumerate(labels) if not isinstance(label, str)]
+    if not numbered and odd:
+        missing = [(row, label) for row, label in odd if str(label) in MISSING]
+        (row, label), hint = odd[0], "give one name an image, or whole numbers from 0"
+        if missing:
+            (row, label), hint = missing[0], 'pandas reads "NA" so, unless keep_default_na=False is given'
+        raise DataError(f"row {row}: {label!r:.100} ({type(label).__name__}) is not a label: {hint}.")
+    return [*labels]
 
 
 def _read_tables(tables: Mapping[str, Any], settings: DataSettings) -> tuple[Listing, ReadImage]:
@@ -190,6 +203,16 @@ def _read_tables(tables: Mapping[str, Any], settings: DataSettings) -> tuple[Lis
 
 def _values(labels: Any) -> list[Any]:
     """A column as a list of Python's own values."""
+    if hasattr(labels, "columns") and hasattr(labels, "to_numpy"):
+        labels = labels.to_numpy()
+    shape: tuple[int, ...] = tuple(getattr(labels, "shape", ()))
+    if len(shape) > 1:
+        if len(shape) > 2 or shape[1] != 1:
+            raise DataError(
+                f"the labels have the shape {shape}: give one label per image; of one-hot rows, the "
+                "column that has the 1."
+            )
+        labels = labels[:, 0]
     values = labels.tolist() if hasattr(labels, "tolist") else labels
     if isinstance(values, str) or not hasattr(values, "__iter__"):
         raise DataError(f"{type(labels).__name__} is not a list of labels: give one label per image.")

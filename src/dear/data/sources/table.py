@@ -19,7 +19,8 @@ from dear.data.sources.splits import Split, split_of
 from dear.errors import DataError, DearError, as_fault, fault
 from dear.reading.files import read_lines
 from dear.reading.plain import parse_json, read_csv
-from dear.text import FEW, list_names
+from dear.text import FEW, compose, list_names
+from dear.writing import read_csv_text
 
 SUFFIXES = (".csv", ".tsv", ".jsonl")
 COLUMNS = "path, label and, optionally, split"
@@ -33,8 +34,6 @@ BOXES = frozenset(["xmin", "x_min", "xmax", "x_max", "bbox", "bboxes", "box"])
 """Columns of tables for detection."""
 SEVERAL = re.compile(r"\s*[,;|]\s*")
 ONE_LABEL = "an image has one label here"
-ESCAPED = re.compile(r"^'(?=[=+\-@])")
-"""The apostrophe before a name that a spreadsheet would take for a formula: `dear predict` writes it."""
 PROBABILITY, PREDICTED, CHECKED = "probability", "predicted", "checked"
 """Columns that `dear predict` writes beside class."""
 NONE = "none_of_these"
@@ -218,8 +217,9 @@ def read_answers(table: Path, *folders: Path) -> tuple[list[Answer], int]:
             raise DataError(f"{table}: a table that was reviewed is a .csv.")
         names = column(PATHS, row), column(LABELS, row), PREDICTED, SUGGESTED, CHECKED
         path, label, predicted, suggested, checked = (
-            ESCAPED.sub("", plain_label(row.get(name) or "")) for name in names
+            read_csv_text(compose((row.get(name) or "").strip())) for name in names
         )
+        label, predicted, suggested = map(plain_label, (label, predicted, suggested))
         if plain_name(label) == KEEP or (checked and not label):
             label, checked = predicted or suggested, KEEP
             if not label:
@@ -248,9 +248,9 @@ def _entry(where: str, row: Any, find: Callable[[str], str], settings: DataSetti
     path, label, split = row.get(column(PATHS, row)), row.get(column(LABELS, row)), row.get("split") or ""
     if isinstance(label, int | float) and not isinstance(label, bool):  # a JSON number
         label = str(label)
-    if isinstance(label, list | dict):
+    if isinstance(label, list | dict | bool):
         raise DataError(f"{where}: the label {label!r:.80} is not a text or a number: {ONE_LABEL}.")
-    if isinstance(path, str) and path and isinstance(label, str) and not label.strip():
+    if isinstance(path, str) and path and column(LABELS, row) in row and not str(label or "").strip():
         raise DataError(f"{where}: {path} has no label: write its class, or remove the line.")
     if not (isinstance(path, str) and path and isinstance(label, str)):
         raise DataError(f"{where} needs {COLUMNS}{OTHER_NAMES}.")
@@ -259,7 +259,7 @@ def _entry(where: str, row: Any, find: Callable[[str], str], settings: DataSetti
     if not isinstance(split, str) or (split.strip() and not split_of(split)):
         raise DataError(f"{where}: the split {split!r:.80} is not train, val or test.")
     of = "" if group is None else str(row.get(group, row.get(group.lower(), "")) or "").strip()
-    return Entry(where, find(path), ESCAPED.sub("", plain_label(label)), split.strip(), of)
+    return Entry(where, find(path), read_csv_text(plain_label(label)), split.strip(), of)
 
 
 def column(names: Sequence[str], columns: Collection[str]) -> str:

@@ -11,7 +11,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from PIL import Image, ImageFile, ImageOps, features
+from PIL import Image, ImageCms, ImageFile, ImageOps, features
 
 from dear.data.images.decode import HAS_HEIC, decode, open_image, read_image
 from dear.data.images.photos import picture_of
@@ -209,3 +209,19 @@ def test_a_damaged_file_is_a_picture_or_one_line(
     assert picture.dtype == torch.uint8
     assert picture.shape[0] == 3
     assert picture.numel() <= 3 * 120_000_000
+
+
+def test_a_picture_looks_as_with_its_color_profile(tmp_path: Path) -> None:
+    """By hand: sRGB with the primaries of red and green exchanged shows green where red is stored."""
+    profile = bytearray(ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes())
+    red, green = profile.find(b"rXYZ"), profile.find(b"gXYZ")
+    entries = profile[green + 4 : green + 12], profile[red + 4 : red + 12]
+    levels = np.random.default_rng(3).integers(0, 256, (9, 7, 3), dtype=np.uint8)
+    Image.fromarray(levels).save(tmp_path / "srgb.png", icc_profile=bytes(profile))
+    profile[red + 4 : red + 12], profile[green + 4 : green + 12] = entries
+    Image.fromarray(levels[..., [1, 0, 2]]).save(tmp_path / "exchanged.png", icc_profile=bytes(profile))
+    Image.fromarray(levels).save(tmp_path / "damaged.png", icc_profile=b"no profile")
+    expected = torch.from_numpy(levels).permute(2, 0, 1).int()
+    assert torch.equal(decode(tmp_path / "srgb.png").int(), expected)
+    assert torch.equal(decode(tmp_path / "damaged.png").int(), expected)
+    assert (decode(tmp_path / "exchanged.png").int() - expected).abs().max() <= 1
