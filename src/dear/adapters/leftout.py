@@ -134,7 +134,7 @@ class LeftOut:
         rounds = self.rounds() if declared.trains else [tested]
         ways = max(1, len(rounds) // max(1, self._folds)) if declared.trains else 1
         scores = torch.zeros(ways, len(self.labels), len(self.dataset.classnames), dtype=torch.float64)
-        folds = torch.zeros(ways, len(self.labels), dtype=torch.int64)
+        folds = self._fold_of[0][None].repeat(ways, 1)
         for number, (_, left_out, part) in enumerate(self.leave_out(trial, rounds)):
             way, fold = divmod(number, max(1, self._folds))
             scores[way, left_out], folds[way, left_out] = part.double().cpu(), fold

@@ -245,7 +245,7 @@ def calibrate_by_left_out(bundle: Bundle, left_out: LeftOutScores) -> Bundle:
         of_groups = f" of {plural(groups, 'group')}" if groups < images else ""
         reason = f"only {plural(images, 'training image')}{of_groups} can be left out, and none is spared"
         return replace(bundle, training=replace(bundle.training, uncalibrated=reason))
-    return _with_temperature(bundle, left_out.mean, left_out.labels, left_out.groups)
+    return _with_temperature(bundle, left_out.scores[0], left_out.labels, left_out.groups)
 
 
 def _with_temperature(

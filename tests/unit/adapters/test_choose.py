@@ -111,7 +111,7 @@ def test_the_accuracy_of_a_choice_is_of_parts_that_took_no_part_in_it() -> None:
     first, second = scores([True] * 4 + [False] * 4), scores([False] * 4 + [True] * 4)
     assert cross_fit_choice({"first": first, "second": second}, "first").right.tolist() == [0] * 8
     always = scores([True] * 8)
-    assert cross_fit_choice({"first": first, "always": always}, "always").right.tolist() == [1] * 8
+    assert cross_fit_choice({"always": always, "first": first}, "always").right.tolist() == [1] * 8
 
 
 def test_neither_names_of_files_nor_the_order_of_classes_matter(
@@ -264,11 +264,13 @@ def test_a_plug_in_is_tried_if_it_is_cheap(clip: Clip, monkeypatch: pytest.Monke
 
     kinds = {"quick": Cheap, "slow": Dear}
     declared = {name: Declaration(name, "", "", module="elsewhere") for name in kinds}
-    monkeypatch.setattr("dear.adapters.choose.METHODS", registry.METHODS | declared)
+    for name, declaration in declared.items():
+        monkeypatch.setitem(registry._methods, name, declaration)
     monkeypatch.setattr("dear.adapters.choose.method_class", kinds.__getitem__)
     monkeypatch.setattr("dear.adapters.choose.check_towers", lambda *_: None)
-    assert list_candidates(clip)[-1] == "quick"
-    assert "slow" not in list_candidates(clip)
+    names = [setup.method for setup in list_candidates(clip)]
+    assert names[-1] == "quick"
+    assert "slow" not in names
 
 
 def test_fit_says_what_it_chose_from(

@@ -132,7 +132,7 @@ def test_what_is_trained_in_steps_says_that_it_is_not_calibrated() -> None:
     data = replace(noise_dataset(), train=Noise([0, 1, 2, 3] * 6, 1))
     options: dict[str, Any] = {"method": "tip-adapter", "settings": {"tuned": True, "views": 1}}
     bundle = fit(data, refuse=0, verbose=False, **options)
-    assert (bundle.temperature, bundle.scores) == (1, None)
+    assert (bundle.temperature, bundle.training.calibration_images) == (1, 0)
     assert "not calibrated: tip-adapter is trained in steps" in bundle.verdict
     assert "24 training labels look wrong to dear+" in bundle.verdict.replace("looks", "look")
 
