@@ -18,7 +18,6 @@ SETS = sorted(folder.name for folder in ZOO.iterdir() if folder.is_dir())
 COUNTS = (1, 2, 3, 5, None)
 """Images of each class; None is all of them."""
 OF_TWO_THREADS = {"digits8", "cam_scratch"}
-EXPORTED = "strips"
 
 Try = Callable[..., int]
 
@@ -62,8 +61,13 @@ def test_every_command_works(name: str, attempt: Try, tmp_path: Path) -> None:
     attempt("suggest", bundle, data, "--count", "3", "--out", tmp_path / "next.csv")
     assert attempt(*fit(data, tmp_path / "second", "--continue", bundle, "--dataset.balance")) in (0, 2)
     attempt("compare", bundle, tmp_path / "second", data)
-    if name == EXPORTED:
-        assert attempt("export", bundle, "--out", tmp_path / "bundle.onnx") == 0
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", SETS)
+def test_what_was_fitted_is_exported(name: str, attempt: Try, tmp_path: Path) -> None:
+    assert attempt(*fit(ZOO / name, tmp_path / "bundle")) == 0
+    assert attempt("export", tmp_path / "bundle", "--out", tmp_path / "bundle.onnx") == 0
 
 
 def fit_in_ways(data: Path, folder: Path, attempt: Try, method: str, ways: Sequence[Sequence[str]]) -> None:
