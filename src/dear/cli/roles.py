@@ -221,8 +221,8 @@ def _render_concepts(result: "ConceptComparison", console: PrintableConsole) -> 
     columns = ["concept", *(f"{table}: {name}" for table in ("first", "second") for name in names)]
     console.print(grid("Heads by dominant concept", columns, rows))
     console.say(
-        f"The tables share {100 * result.overlap:.1f}% of their heads' concepts: the sum over concepts of the "
-        "smaller of the two shares.",
+        f"The tables share {100 * result.overlap:.1f}% of their heads' concepts: the sum over concepts of "
+        "the smaller of the two shares.",
         f"core attributes of both: {', '.join(result.attributes) or 'none'}",
     )
 
