@@ -65,7 +65,10 @@ PRINTED_IN: Mapping[Literal["base_to_novel", "seeds"], str] = {
     "seeds": f" ({SUPPLEMENT})",
 }
 """Tables that print base-to-novel numbers, and what is added to the labels of rows beside them."""
-PRINTED_WEIGHTS = "The published rows of the other methods are of OpenAI's weights; which weights DeAR's row is of, is open."
+PRINTED_WEIGHTS = (
+    "The published rows of the other methods are of OpenAI's weights; "
+    "which weights DeAR's row is of, is open."
+)
 
 
 class Results:
