@@ -15,7 +15,7 @@ from dear.backbone.clip import Identity
 from dear.errors import DearError
 from dear.roles.assign import build_table
 from dear.roles.compare import Agreement, compare
-from dear.roles.settings import RoleSettings
+from dear.roles.settings import PRESETS, RoleSettings
 from dear.roles.table import FOLDER, RoleTable, named_table
 from dear.roles.textspan_format import in_layers, read_textspan
 
@@ -29,15 +29,17 @@ FACTS = {
     "CIFAR100_completeness_image_descriptions_general_top_10_heads_ViT-B-16.txt: 10 phrases a head",
     "layers": [9, 10, 11, 12],
 }
-DEFAULT = RoleSettings()
-PAPER = RoleSettings(space="embeddings", clustered="heads", entropy_over="attributes", min_sizes=(5,))
+DEFAULT, PAPER = PRESETS["default"], PRESETS["paper"]
 READINGS = {
     "`default`": DEFAULT,
     "`--settings.entropy-over attributes`": replace(DEFAULT, entropy_over="attributes"),
     "`--settings.space embeddings`": replace(DEFAULT, space="embeddings"),
     "`--settings.clustered heads`": replace(DEFAULT, clustered="heads"),
-    "`paper`": PAPER,
-    "`paper` with clusters of 3 and `min_samples` 1": replace(PAPER, min_sizes=(3,), min_samples=1),
+    "`--preset paper`": PAPER,
+    "`--preset paper --settings.min-samples 5`": replace(PAPER, min_samples=5),
+    "`--preset paper --settings.min-samples 1 --settings.min-sizes 3`": replace(
+        PAPER, min_sizes=(3,), min_samples=1
+    ),
 }
 
 app = App(help=__doc__, version_flags=[])

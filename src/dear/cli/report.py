@@ -17,6 +17,9 @@ def command(
     title: str | None = None,
     weights: str | None = None,
     against: str | None = None,
+    main: str | None = None,
+    methods: tuple[str, ...] = (),
+    data: tuple[str, ...] = (),
 ) -> Any:
     """Write tables and figures of the run records in a folder: HTML, Markdown, LaTeX and CSV.
 
@@ -29,10 +32,25 @@ def command(
             paired differences over data sets and seeds, and over test images, with intervals, p-values and
             Holm's correction. The page then shows the mistakes of this method, in place of the mistakes of
             zero-shot.
+        main: Method that the page is about, by its name in the tables: its result comes first, and its
+            mistakes, fusion weights and losses are shown. By default the first method that learns fusion
+            weights, or else the last method.
+        methods: Report only these methods, by their names, with all variants, or by their names in the
+            tables.
+        data: Report only the runs on these data sets (in transfer, the runs that were trained on them).
     """
     from dear.report.report_page import write_folder_report
 
-    return write_folder_report(folder, out, title=title, weights=weights, against=against)
+    return write_folder_report(
+        folder,
+        out,
+        title=title,
+        weights=weights,
+        against=against,
+        main=main,
+        methods=methods,
+        data=data,
+    )
 
 
 def render(result: "FolderReport", console: PrintableConsole) -> None:

@@ -13,7 +13,7 @@ from dear.text import plural
 
 if TYPE_CHECKING:
     from dear.roles.ablation import LayerCurve
-    from dear.roles.compare import Comparison
+    from dear.roles.compare import Comparison, ConceptComparison, ConceptHeads
     from dear.roles.pictures import HeadGallery
     from dear.roles.table import RoleTable
 
@@ -142,31 +142,49 @@ def _render_curve(curve: "LayerCurve", console: PrintableConsole) -> None:
     console.print(grid(title, columns, rows))
 
 
-def command_compare(first: str, second: str, *, heads: bool = False) -> Any:
+def command_compare(
+    first: str, second: str, *, by: Literal["head", "concept"] | None = None, heads: bool = False
+) -> Any:
     """Compare two role tables: agreement, Cohen's kappa, and the confusion of concepts and roles.
 
     Concepts are compared on the heads for which both tables name one, and roles on all heads of layers that
-    both tables have. Tables of two architectures are refused, because their heads do not correspond.
+    both tables have. The heads of two architectures do not correspond. For tables of two architectures, or
+    with --by concept, the command shows how many heads each table has of each concept.
 
     Args:
         first: A file, or a table in the package: discovered or ground-truth (of the tiny CLIP), published
             or textspan (of ViT-B/16).
         second: The table to compare it with, named in the same way.
+        by: What is compared: head by head, or what the tables have of each concept. By default head, but
+            concept for tables of two architectures.
         heads: Show each head's concept and role in both tables.
     """
     for table in (first, second):
         check_table(table)
-    from dear.roles.compare import compare  # loads torch: what can be refused without it is
+    from dear.roles.compare import (  # loads torch: what can be refused without it is
+        compare,
+        compare_concepts,
+        correspond,
+    )
     from dear.roles.table import named_table
 
-    return compare(named_table(first), named_table(second), heads=heads)
+    tables = named_table(first), named_table(second)
+    if by == "concept" or (by is None and not heads and not correspond(*tables)):
+        if heads:
+            raise SettingsError("--heads shows single heads: it does not go with --by concept.")
+        return compare_concepts(*tables)
+    return compare(*tables, heads=heads)
 
 
-def render_compare(result: "Comparison", console: PrintableConsole) -> None:
-    """Show agreement, kappa, confusion and entropies."""
+def render_compare(result: "Comparison | ConceptComparison", console: PrintableConsole) -> None:
+    """Show agreement, kappa, confusion and entropies, or the heads of each concept."""
+    from dear.roles.compare import ConceptComparison
     from dear.roles.table import UNIT
 
     console.say(f"first:  {result.first}", f"second: {result.second}", "")
+    if isinstance(result, ConceptComparison):
+        _render_concepts(result, console)
+        return
     for title, labels in (("Dominant concepts", result.concepts), ("Roles", result.roles)):
         kappa = "–" if labels.kappa is None else f"{labels.kappa:.2f}"
         console.print(
@@ -186,6 +204,27 @@ def render_compare(result: "Comparison", console: PrintableConsole) -> None:
         ]
         columns = ("layer", "head", "concept, first", "second", "role, first", "second")
         console.print(grid('Heads ("same": both tables agree)', columns, pairs))
+
+
+def _render_concepts(result: "ConceptComparison", console: PrintableConsole) -> None:
+    """Show what two tables have of each concept, and how much of it they share."""
+    from dear.roles.table import UNIT
+
+    def cells(of: "ConceptHeads | None") -> tuple[Any, ...]:
+        if of is None:
+            return 0, "–", 0, "–", "–"
+        layers = ", ".join(map(str, of.layers))
+        return of.heads, f"{100 * of.share:.0f}%", of.core, "–" if of.entropy is None else of.entropy, layers
+
+    rows = [[name, *cells(ours), *cells(theirs)] for name, (ours, theirs) in result.concepts.items()]
+    names = "heads", "of all", "core", f"entropy ({UNIT})", "layers"
+    columns = ["concept", *(f"{table}: {name}" for table in ("first", "second") for name in names)]
+    console.print(grid("Heads by dominant concept", columns, rows))
+    console.say(
+        f"The tables share {100 * result.overlap:.1f}% of their heads' concepts: the sum over concepts of "
+        "the smaller of the two shares.",
+        f"core attributes of both: {', '.join(result.attributes) or 'none'}",
+    )
 
 
 def _pair(first: str | None, second: str | None) -> tuple[str, str]:

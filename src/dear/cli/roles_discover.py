@@ -11,7 +11,7 @@ from dear.cli.options import Backbone
 from dear.cli.parsing import Flat
 from dear.cli.roles import render, write_table
 from dear.errors import SettingsError
-from dear.roles.settings import RoleSettings
+from dear.roles.settings import Preset, RoleOverrides, RoleSettings, with_preset
 
 if TYPE_CHECKING:
     from dear.data.dataset import Images
@@ -26,14 +26,23 @@ class Naming:
     """How phrases become roles.
 
     Attributes:
-        settings: Settings of the step from phrases to roles.
+        preset: Settings by name: default, or paper, which follows the words of the paper's text: clusters of
+            the heads' phrases alone, in the sentence embeddings as they are, and entropies over the core
+            attributes. The paper does not print HDBSCAN's settings. Those of the preset, min_cluster_size 5
+            and min_samples 2, give the paper's number of clusters, 12, for the packaged table textspan.
+        settings: Settings of the step from phrases to roles, which replace those of the preset.
         out: File to write the role table to.
         html: File to write the page of the table to. By default beside the table.
     """
 
-    settings: RoleSettings = field(default_factory=RoleSettings)
+    preset: Preset = "default"
+    settings: RoleOverrides = field(default_factory=dict)
     out: Path = Path("roles.json")
     html: Path | None = None
+
+    def role_settings(self) -> RoleSettings:
+        """The settings of the preset, with those that the user sets. Raises SettingsError."""
+        return with_preset(self.preset, self.settings)
 
     def files(self, *others: Path | None) -> tuple[Path, Path]:
         """The files of the table and its page. Raises OutputError unless they and others can be written."""
@@ -99,6 +108,7 @@ def command_discover(
     if images < 1:
         raise SettingsError(f"images is {images}: it must be at least 1.")
     check_count(images_a_head)
+    settings = naming.role_settings()
     out, page = naming.files(spans)
     world = data is None or of_world([data])
     model = backbone.name(world=world).model
@@ -128,7 +138,7 @@ def command_discover(
             facts={"data": data or "scenes of the Attribute World"},
             inspect=(lambda parts, span: shown.append(choose(parts, span.first))) if images_a_head else None,
             progress=progress,
-            settings=naming.settings,
+            settings=settings,
         )
         curve = layer_curve(clip, chosen, analyzed_layers(clip, layer_numbers), progress=progress)
     if spans is not None:
@@ -159,6 +169,7 @@ def command_assign(
     from dear.backbone.clip import Identity  # loads torch: what can be refused without it is
     from dear.roles.assign import build_table
 
+    settings = naming.role_settings()
     out, page = naming.files()
     layer_numbers = layer_range(layers) if layers else tuple(sorted({layer for layer, _ in heads}))
     heads = in_layers(heads, layer_numbers)
@@ -168,6 +179,6 @@ def command_assign(
             Identity(model, pretrained, ""),
             source=f"assigned from {spans.name}",
             facts={"spans": spans.name, "layers": list(layer_numbers)},
-            settings=naming.settings,
+            settings=settings,
         )
     return write_table(table, out, page)

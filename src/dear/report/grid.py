@@ -19,6 +19,8 @@ from dear.writing import csv_text
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+    from dear.report.drawing import Drawing
+
 DECIMALS = 2
 """Of the numbers in tables; numbers that are the same as shown are ties."""
 SEEDS, INTERVAL = "sd over seeds", "half of 95% interval"
@@ -253,6 +255,15 @@ def _latex_cell(cell: Cell | None) -> str:
     value = {"best": rf"\textbf{{{shown}}}", "second": rf"\underline{{{shown}}}", None: shown}
     margin = "" if cell.margin is None else rf" {{\footnotesize$\pm${cell.margin}}}"
     return f"{value[cell.mark]}{margin}"
+
+
+def figure_latex(drawing: "Drawing") -> str:
+    """A figure environment that includes the PDF of a drawing, which lies beside the file."""
+    return (
+        "\\begin{figure}\n\\centering\n"
+        rf"\includegraphics[width=\linewidth]{{figure-{drawing.name}.pdf}}"
+        f"\n\\caption{{{latex_text(drawing.description)}}}\n\\label{{fig:{drawing.name}}}\n\\end{{figure}}\n"
+    )
 
 
 LATEX = {ord(sign): "\\" + sign for sign in "&%$#_{}"} | {

@@ -75,24 +75,6 @@ def _record_in(path: Path) -> Record | None:
     return record | {"predictions": predictions} if predictions.exists() else record
 
 
-def of_weights(records: Sequence[Record], sha: str | None) -> list[Record]:
-    """The records of one set of weights: those whose hash begins with ``sha``, or the only set there is.
-
-    Raises:
-        DataError: if there are several or none of them.
-    """
-    by_hash = grouped(readable(records), lambda record: record["weights"]["sha256"])
-    matching = [runs for full, runs in by_hash.items() if full.startswith(sha or "")]
-    if len(matching) == 1:
-        return matching[0]
-    weights = [runs[0]["weights"] for runs in by_hash.values()]
-    names = ", ".join(f"{w['sha256'][:12]} ({w.get('model')}/{w.get('pretrained')})" for w in weights)
-    what = "of different weights, whose results must not be averaged" if matching else f"none of {sha!r}"
-    raise DataError(
-        f"the records are {what}: {names}. Choose one with --weights and the first digits of its hash."
-    )
-
-
 def protocol(record: Record) -> str:
     """The record's protocol."""
     return str(part_of(record, "protocol"))

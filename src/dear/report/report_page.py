@@ -11,11 +11,12 @@ from typing import Any
 from pandas import DataFrame
 
 from dear.backbone.names import TINY
+from dear.errors import UnknownNameError
 from dear.evaluation.protocols import PROTOCOLS
 from dear.evaluation.records import part_of
 from dear.methods.registry import FROZEN
 from dear.report.drawing import Drawing
-from dear.report.grid import Cell, Grid, GridRow, csv_file, markdown_text
+from dear.report.grid import Cell, Grid, GridRow, csv_file, figure_latex, markdown_text
 from dear.report.plots import fusion_map, mean_curves, training_curves
 from dear.report.protocols import Figure, Summary, summaries_of
 from dear.report.records import (
@@ -26,7 +27,6 @@ from dear.report.records import (
     distinct_by_key,
     grouped,
     method_label,
-    of_weights,
     protocol,
     read_folder,
     readable,
@@ -43,6 +43,7 @@ from dear.report.run_mistakes import (
     mistakes_files,
     mistakes_page,
 )
+from dear.report.selection import of_weights, select_runs
 from dear.roles.table import RoleTable
 from dear.text import plural, without_surrogates
 
@@ -89,19 +90,23 @@ def report_page(
     records: Iterable[Record],
     notes: Sequence[str] = (),
     against: str | None = None,
+    main: str | None = None,
 ) -> ReportPage:
     """The report of run records; a deterministic function of its input and of the tested images that it
     shows. ``against`` is the method that all others are compared with in a table of its own; the mistakes of
-    it, or else of zero-shot, are beside those of the main method.
+    it, or else of zero-shot, are beside those of the main method, which is ``main`` if given.
 
     Raises:
         DataError: for records that cannot be combined in one table, or other malformed input.
+        UnknownNameError: if no run is of ``against`` or of ``main``.
     """
     records = readable(records)
     reference = FROZEN if FROZEN in map(method_label, records) else None
     summaries = summaries_of(records, reference, against)
     by_method = grouped(summaries[0].runs, method_label)
-    main = _main_method(by_method)
+    main = _main_method(by_method) if main is None else main
+    if main not in by_method:
+        raise UnknownNameError("method among these runs", main, [*by_method])
     reference = reference if reference in by_method else None
     role_table = role_table_of(records)
     if fusion := fusion_summary(by_method[main]):
@@ -156,24 +161,29 @@ def write_folder_report(
     title: str | None = None,
     weights: str | None = None,
     against: str | None = None,
+    main: str | None = None,
+    methods: Sequence[str] = (),
+    data: Sequence[str] = (),
 ) -> FolderReport:
     """Write the report of a folder's records into ``out`` (its subfolder "report" if None).
 
     ``title`` is by default the name of the folder; ``against`` names the method that all others are compared
-    with.
+    with; ``main`` the method that the page is about. With ``methods`` only their runs are reported, with
+    ``data`` only the runs on these data sets.
 
     Raises:
         DataError: for records that cannot be combined in one report.
+        UnknownNameError: for a name that no run has.
         OutputError: if the output folder cannot be written to.
     """
-    records = of_weights(read_folder(folder), weights)
+    records = of_weights(select_runs(read_folder(folder), methods, data), weights)
     frame = runs_frame(readable(records))  # empty for retrievals alone
     title = title or without_surrogates(folder.resolve().name)
-    page = report_page(title=title, records=records, notes=(SELECTION,), against=against)
+    page = report_page(title=title, records=records, notes=(SELECTION,), against=against, main=main)
     tables = page.tables
     markdown = "\n".join(grid.to_markdown() for grid in tables)
     texts = {
-        "report.tex": "\n".join(grid.to_latex() for grid in tables),
+        "report.tex": "\n".join([*(grid.to_latex() for grid in tables), *map(figure_latex, page.drawings)]),
         "report.md": f"# {markdown_text(title)}\n\n{markdown}",
     }
     files = {

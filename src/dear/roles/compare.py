@@ -1,12 +1,16 @@
-"""Compare two role tables: agreement, Cohen's kappa and confusion of concepts and of roles."""
+"""Compare two role tables: agreement, Cohen's kappa and confusion of concepts and of roles; for tables of two
+architectures, whose heads do not correspond, what their heads have by concept.
+"""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dear.errors import RoleTableError
-from dear.roles.table import RoleTable
+from dear.roles.table import HeadRole, RoleTable
 from dear.text import plural
+
+NO_CONCEPT = "no concept"
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,83 @@ class Comparison:
     heads: tuple[HeadPair, ...] = ()
 
 
+@dataclass(frozen=True)
+class ConceptHeads:
+    """The heads of a table with one dominant concept.
+
+    Attributes:
+        heads: Their number.
+        share: heads / all heads of the table, a fraction.
+        core: How many of them are core heads.
+        entropy: Their mean concept entropy in nats; None if no entropy is known.
+        layers: The layers that have such a head, counted from 1.
+    """
+
+    heads: int
+    share: float
+    core: int
+    entropy: float | None
+    layers: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class ConceptComparison:
+    """Tables of two architectures side by side, by dominant concept; None where a table has no such head.
+
+    Attributes:
+        concepts: By concept, those with the most heads first: what the first and the second table have.
+        overlap: The sum over concepts (heads without one too) of the smaller of the two shares, a fraction:
+            1 if both tables have each concept equally often.
+        attributes: Core attributes that both tables have.
+    """
+
+    first: str
+    second: str
+    concepts: Mapping[str, tuple[ConceptHeads | None, ConceptHeads | None]]
+    overlap: float
+    attributes: tuple[str, ...]
+
+
+def compare_concepts(first: RoleTable, second: RoleTable) -> ConceptComparison:
+    """Compare tables by dominant concept, whatever the architectures; nothing is compared head by head."""
+    ours, theirs = _by_concept(first), _by_concept(second)
+    count = Counter[str]()
+    for of_table in (ours, theirs):
+        count.update({name: of.heads for name, of in of_table.items()})
+    ranked = sorted(count, key=lambda name: (name == NO_CONCEPT, -count[name], name))
+    concepts = {name: (ours.get(name), theirs.get(name)) for name in ranked}
+    return ConceptComparison(
+        first=first.source,
+        second=second.source,
+        concepts=concepts,
+        overlap=sum(min(a.share, b.share) for a, b in concepts.values() if a and b),
+        attributes=tuple(name for name in first.attributes if name in second.attributes),
+    )
+
+
+def _by_concept(table: RoleTable) -> dict[str, ConceptHeads]:
+    by_concept: dict[str, list[HeadRole]] = {}
+    for head in table.heads:
+        by_concept.setdefault(head.concept or NO_CONCEPT, []).append(head)
+    described = {}
+    for concept, heads in by_concept.items():
+        entropies = [head.entropy for head in heads if head.entropy is not None]
+        described[concept] = ConceptHeads(
+            heads=len(heads),
+            share=len(heads) / len(table.heads),
+            core=sum(head.role == "core" for head in heads),
+            entropy=sum(entropies) / len(entropies) if entropies else None,
+            layers=tuple(sorted({head.layer for head in heads})),
+        )
+    return described
+
+
+def correspond(first: RoleTable, second: RoleTable) -> bool:
+    """True unless the tables name two architectures, whose heads do not correspond."""
+    models = {table.weights.model for table in (first, second)} - {"unknown"}  # of `dear roles assign`
+    return len(models) < 2
+
+
 def agreement(first: Sequence[str], second: Sequence[str]) -> Agreement:
     """Agreement of two labelings, item by item.
 
@@ -92,10 +173,10 @@ def compare(first: RoleTable, second: RoleTable, *, heads: bool = False) -> Comp
     Raises RoleTableError if they are of two architectures or share no layer, if a head of a shared layer is
     missing in one, or if no head has a concept in both.
     """
-    models = {table.weights.model for table in (first, second)} - {"unknown"}  # of `dear roles assign`
-    if len(models) == 2:
+    if not correspond(first, second):
+        models = sorted(table.weights.model for table in (first, second))
         raise RoleTableError(
-            f"the tables are of {' and '.join(sorted(models))}, whose heads do not correspond: compare "
+            f"the tables are of {' and '.join(models)}, whose heads do not correspond: compare "
             "tables of one architecture."
         )
     shared = {head.layer for head in first.heads} & {head.layer for head in second.heads}

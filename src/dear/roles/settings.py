@@ -2,14 +2,15 @@
 or by a kind of table in the package.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from dear.errors import RoleTableError, SettingsError
 from dear.reading.files import ReadingError
 from dear.reading.plain import read_json
-from dear.reading.typed import LARGEST, NonNegativeInt, PositiveInt, Range, check_fields
+from dear.reading.typed import LARGEST, NonNegativeInt, PositiveInt, Range, check_fields, overrides_class
 
 CoreMask = Literal["exclusive", "eq9"]
 """Two interpretations of a core head's mask: equation 9 with supplement B, or equation 9 alone."""
@@ -76,6 +77,33 @@ class RoleSettings:
             raise SettingsError("min_sizes is empty: give at least one size.")
         if len({*self.attributes}) < len(self.attributes):
             raise SettingsError(f"attributes is {self.attributes}: it must be names that differ.")
+
+
+if TYPE_CHECKING:
+    RoleOverrides = Mapping[str, Any]
+    """The settings that the user sets, by field; commands make their options of it."""
+else:
+    RoleOverrides = overrides_class(RoleSettings)
+
+Preset = Literal["default", "paper"]
+PRESETS: Mapping[Preset, RoleSettings] = {
+    "default": RoleSettings(),
+    # With HDBSCAN's own min_samples, which is min_cluster_size, the phrases of a public result of TEXTSPAN
+    # (the packaged table `textspan`) form 2 clusters; with 2 they form the 12 that the paper has.
+    "paper": RoleSettings(
+        space="embeddings",
+        clustered="heads",
+        entropy_over="attributes",
+        min_sizes=(5,),
+        min_samples=2,
+    ),
+}
+"""Settings by name: our own, and those that follow the words of the paper's text (docs/roles.md)."""
+
+
+def with_preset(preset: Preset, overrides: Mapping[str, Any]) -> RoleSettings:
+    """The settings of a preset, except those that the user sets. Raises SettingsError."""
+    return replace(PRESETS[preset], **overrides)
 
 
 def check_table(name_or_path: str) -> None:

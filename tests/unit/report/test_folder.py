@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dear.errors import DataError
+from dear.errors import DataError, UnknownNameError
 from dear.evaluation.predictions import predictions_file
 from dear.evaluation.protocols import PROTOCOLS
 from dear.evaluation.records import is_record_name
@@ -167,3 +168,32 @@ def test_no_control_character_of_a_record_reaches_a_text(tmp_path: Path) -> None
     assert "</script>" not in texts["report.html"]
     assert r"To\x1b[31m\u202eols&lt;/script&gt;" in texts["report.html"]
     assert r"(v\x1b[3m\x07)" in texts["figure-gains.svg"]
+
+
+def test_a_report_of_some_methods_and_data_about_one_of_them(tmp_path: Path) -> None:
+    runs = [
+        record(data, method, base, 0.5)
+        for data in ("tools", "toys")
+        for method, base in (("zero-shot", 0.4), ("dear", 0.8), ("coop", 0.7))
+    ]
+    put(tmp_path, runs)
+    made = write_folder_report(tmp_path, main="coop", methods=["zero-shot", "coop"], data=["toys"])
+    assert made.records == 2
+    labels = {row.name for grid in made.tables if grid.name == "base-to-novel" for row in grid.rows}
+    assert {"zero-shot", "coop"} <= labels
+    assert "dear" not in labels
+    page = made.html.read_text()
+    assert "coop: harmonic mean (HM) 58.3%" in page  # 2 * 70 * 50 / 120
+    with pytest.raises(UnknownNameError, match="maple"):
+        write_folder_report(tmp_path, main="maple")
+    with pytest.raises(UnknownNameError, match="photos"):
+        write_folder_report(tmp_path, data=["photos"])
+
+
+def test_latex_includes_each_figure_that_lies_beside_it(tmp_path: Path) -> None:
+    put(tmp_path, all_protocols())
+    made = write_folder_report(tmp_path)
+    text = (made.html.parent / "report.tex").read_text()
+    figures = [path.name for path in made.files if path.suffix == ".pdf"]
+    assert figures
+    assert sorted(re.findall(r"includegraphics\[[^]]*\]\{(.*?)\}", text)) == sorted(figures)

@@ -10,7 +10,7 @@ from rich.console import Console
 from dear.errors import DataError
 from dear.report.grid import Cell, Grid, GridRow, marked
 from dear.report.protocols import tables_of
-from dear.report.protocols.base_to_novel import Results, paired_grid, published_grid
+from dear.report.protocols.base_to_novel import Results, paired_grid, peers_grid, published_grid
 from tests.helpers.records import ablated, few, moved, record, report_html, score
 
 LAION = {"model": "ViT-B-16", "pretrained": "laion2b_s34b_b88k", "sha256": "cd" * 32}
@@ -184,6 +184,17 @@ def test_the_average_of_all_eleven_stands_beside_both_tables_of_the_paper() -> N
     told = " ".join(grid.notes)
     assert "± 0.21, ± 0.11, ± 0.18" in told
     assert "+2.57 over MMRL" in told
+    # 2 * 85.62 * 79.77 / (85.62 + 79.77) = 82.59
+    assert "the published HM is 82.71; its own base and novel give 82.59" in told
+    peers = peers_grid(Results(runs))
+    assert {*peers.groups} == {"Average", *(run["dataset"]["title"] for run in runs)}
+    average = peers.groups["Average"]
+    assert len(average) == 1 + 13  # ours, and the thirteen rows of Table 2
+    assert [cell and cell.value for cell in average["MMRL (published)"].cells] == ["85.68", "77.16", "81.20"]
+    dear = average["dear"].cells[0]
+    assert dear is not None
+    assert (dear.value, average["MMRL (published)"].cells[0].mark) == ("88.00", None)  # type: ignore[union-attr]
+    assert "Average" not in peers_grid(Results(runs[3:])).groups
     lacking = published_grid(Results(runs[3:]))
     assert not any("Average" in row.label for row in lacking.rows)
 
@@ -227,6 +238,8 @@ def test_what_is_compared_with_published_numbers(
 ) -> None:
     run = record("DescribableTextures", method, 0.5, 0.5, **changes)
     assert bool(published_grid(Results([run])).rows) == compared
+    if not run["weights"]["model"].startswith("ViT-B-16"):
+        assert not peers_grid(Results([run])).rows
 
 
 def test_methods_are_compared_over_shared_data_sets() -> None:

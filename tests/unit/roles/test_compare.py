@@ -6,7 +6,7 @@ import pytest
 
 from dear.backbone.clip import Identity
 from dear.errors import RoleTableError
-from dear.roles.compare import agreement, compare
+from dear.roles.compare import ConceptHeads, agreement, compare, compare_concepts, correspond
 from dear.roles.table import HeadRole, RoleTable
 
 WEIGHTS = Identity("small", "random", "ab" * 32)
@@ -79,3 +79,31 @@ def test_head_by_head() -> None:
     assert [(one.first_role, one.second_role) for one in found[2:]] == [
         ("mixed", "mixed"), ("generalization", "core"),
     ]  # fmt: skip
+
+
+def test_tables_of_two_architectures_by_concept() -> None:
+    # Shares: color 2/4 and 1/5, shape 1/4 and 2/5, style 1/4 and 0, no concept 0 and 2/5.
+    other = RoleTable(
+        "another architecture",
+        Identity("large", "random", "cd" * 32),
+        ("shape", "location"),
+        (
+            HeadRole(20, 0, "core", "shape", "shape", 0.5),
+            HeadRole(21, 0, "core", "shape", "shape", 0.7),
+            HeadRole(21, 1, "mixed", None, "color"),
+            HeadRole(22, 0, "mixed"),
+            HeadRole(22, 1, "mixed"),
+        ),
+    )
+    assert not correspond(ONE, other)
+    assert correspond(ONE, replace(other, weights=Identity("unknown", "unknown", "")))
+    found = compare_concepts(ONE, other)
+    assert [*found.concepts] == ["color", "shape", "style", "no concept"]
+    assert found.overlap == pytest.approx(1 / 5 + 1 / 4)
+    assert found.attributes == ("shape",)
+    color, shape = found.concepts["color"], found.concepts["shape"]
+    assert color[0] == ConceptHeads(2, 0.5, 1, pytest.approx(0.5), (9,))
+    assert color[1] == ConceptHeads(1, 0.2, 0, None, (21,))
+    assert shape[1] == ConceptHeads(2, 0.4, 2, pytest.approx(0.6), (20, 21))
+    assert (found.concepts["style"][1], found.concepts["no concept"][0]) == (None, None)
+    assert compare_concepts(ONE, ONE).overlap == 1

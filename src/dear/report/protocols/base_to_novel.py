@@ -65,6 +65,10 @@ PRINTED_IN: Mapping[Literal["base_to_novel", "seeds"], str] = {
     "seeds": f" ({SUPPLEMENT})",
 }
 """Tables that print base-to-novel numbers, and what is added to the labels of rows beside them."""
+PRINTED_WEIGHTS = (
+    "The published rows of the other methods are of OpenAI's weights; "
+    "which weights DeAR's row is of, is open."
+)
 
 
 class Results:
@@ -94,7 +98,7 @@ def summarize(records: Sequence[Record], reference: str | None) -> Summary:
     ablations, ablated = ablation_grids(records)
     runs = [record for record in records if record not in ablated] or records
     results, figures = Results(runs), list[Figure]()
-    makers = results_grid, methods_grid, joint_grid, paired_grid, published_grid
+    makers = results_grid, methods_grid, joint_grid, paired_grid, published_grid, peers_grid
     grids = [grid for grid in (*(make(results) for make in makers), *ablations) if grid.rows]
     gained = gains(results, reference) if reference in results.methods else None
     if gained is not None and (bars := gain_bars(gained, str(reference))):
@@ -246,10 +250,44 @@ def published_grid(results: Results) -> Grid:
         *[f"{SUPPLEMENT}: {published.sources()['seeds']}."] * any(SUPPLEMENT in row.label for row in rows),
         *[f"Published deviations: {'; '.join(printed_spreads)}."] * bool(printed_spreads),
         *published.slip_notes("base_to_novel", compared),
+        *(published.slip_notes("seeds", compared) if any(SUPPLEMENT in row.label for row in rows) else ()),
     )
     columns = tuple(f"{title}{part}" for title in TITLES for part in ("", " (published)", " difference"))
     title = "Difference to the published numbers"
     return Grid(f"{NAME}-published", title, "Data set: method", columns, tuple(rows), notes, INTERVAL)
+
+
+def peers_grid(results: Results) -> Grid:
+    """The paper's Table 2 for the data sets of these runs: all of its rows, those of methods that did not run
+    too, below ours with ViT-B/16, the weights that DeAR may have been published with, and 16 shots; with the
+    average if all eleven data sets ran.
+    """
+    runs = [record for record in results.records if published.comparable("DeAR", record)]
+    labels = list(dict.fromkeys(map(method_label, runs)))
+    printed = published.base_to_novel()
+    methods = dict.fromkeys(method for method, _ in printed)
+    eleven = list(dict.fromkeys(dataset for _, dataset in printed if dataset != AVERAGE))
+    titles = {published.paper_data_set(data_set(run)): data_set_title(run) for run in runs}
+    blocks = {name: [titles[name]] for name in eleven if name in titles}
+    if len(blocks) == len(eleven):
+        blocks[AVERAGE] = [titles[name] for name in eleven]
+    rows, numbers = list[GridRow](), list[tuple[str, str]]()
+    for name, of_block in blocks.items():
+        group = AVERAGE if name == AVERAGE else of_block[0]
+        ours = {label: results.cells(label, of_block) for label in labels}
+        rows += marked([GridRow(f"{group}: {label}", of, group=group) for label, of in ours.items() if of[0]])
+        for method in methods:
+            if theirs := printed.get((method, name)):
+                cells = tuple(Cell(theirs[m][0]) if m in theirs else None for m in MEASURES)
+                rows.append(GridRow(f"{group}: {method}", cells, published=True, group=group))
+                numbers.append((method, name))
+    notes = (
+        f"Percent, {SPREAD}. Best and second are of these runs. {PRINTED_WEIGHTS}",
+        f"Published: {published.sources()['base_to_novel']}.",
+        *published.slip_notes("base_to_novel", numbers),
+    )
+    title = "Published, beside these runs"
+    return Grid(f"{NAME}-peers", title, "Data set: method", TITLES, tuple(rows), notes)
 
 
 def _difference(ours: Cell, theirs: float) -> tuple[Cell, Cell, Cell]:
