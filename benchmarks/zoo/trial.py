@@ -16,7 +16,7 @@ import torch
 from benchmarks.zoo.pictures import list_pictures
 from benchmarks.zoo.rivals import score_rivals
 from dear.adapters.predictor import Predictor
-from dear.report.intervals import share_interval
+from dear.stats import share_interval
 
 DEAR = (sys.executable, "-c", "import sys; from dear.cli.main import main; sys.exit(main(sys.argv[1:]))")
 AT_ONCE = 16
