@@ -16,7 +16,6 @@ import torch
 from benchmarks.zoo.pictures import list_pictures
 from benchmarks.zoo.rivals import score_rivals
 from dear.adapters.predictor import Predictor
-from dear.stats import share_interval
 
 DEAR = (sys.executable, "-c", "import sys; from dear.cli.main import main; sys.exit(main(sys.argv[1:]))")
 AT_ONCE = 16
@@ -33,14 +32,10 @@ class Promise:
 
 
 def read_promise(config: dict[str, Any]) -> Promise | None:
-    """What a bundle's config.json states: the accuracy on its test images, else on left-out images."""
-    if scores := config["scores"]:
-        right, images = round(scores["accuracy"] * scores["images"]), scores["images"]
-    elif left_out := config["training"]["left_out"]:
-        right, images = left_out["right"], left_out["images"]
-    else:
+    """What a bundle's config.json states: the accuracy, cross-validated or on test images."""
+    if (scores := config["scores"]) is None:
         return None
-    return Promise(*(100 * share for share in (right / images, *share_interval(right, images))))
+    return Promise(*(100 * share for share in (scores["accuracy"], *scores["interval"])))
 
 
 def try_set(folder: Path, name: str, model: str, bundle: Path) -> Row:

@@ -46,9 +46,8 @@ def command(
             several data sets has the class that the last of these gives it.
         out: Folder to write the bundle to. With --continue, the default is the folder of the earlier bundle,
             which is then replaced.
-        method: The method; `dear methods` lists them. auto tries some on left-out training images, and takes
-            the simplest whose accuracy is within one standard error of the best. If fewer than 100 images can
-            be left out, it takes dear+.
+        method: The method; `dear methods` lists them. auto tries some on training images that are left out
+            in turn, and takes the best.
         unlabeled: Folder of images without labels, which are used if this improves the scores of left-out
             labeled images. Only dear+ can use them.
         add_classes: Further classes, by name alone, without images.

@@ -39,8 +39,8 @@ class DataSettings:
             use, as label=fine_label.
         split_seed: Seed of the split that is made if the data has none.
         test_share: Share of each class that is used for testing, if the data has no split. With 0, nothing is
-            for testing; with 1, nothing is for training. By default 0.3, in `dear eval` 1 and in `dear
-            review` 0.
+            for testing; with 1, nothing is for training. By default 0.3, in `dear eval` 1, in `dear review`
+            0, and in `dear fit` 0 unless the method is trained in steps.
         group: Which images belong together: the name of a column of a table, or a regular expression whose
             match in a file's path is the group, as clip_[0-9]+. A split that is made here keeps a group on
             one side, and images of a group are left out together. Near-duplicates are kept together too,
