@@ -42,7 +42,7 @@ from dear.report.records import (
 from dear.stats import FEWEST, LEVEL, half_width, t_half_width
 
 NAME = "base-to-novel"
-COSTS = ("Trainable parameters", "Seconds per run", "Peak memory, MiB")
+COSTS = ("Trainable parameters", "Peak memory, MiB")
 JOINT_RULES = {
     "HM, class feature alone": "decoupled",
     "HM, novel by zero-shot": "zero_shot_for_new",
@@ -141,23 +141,22 @@ def results_grid(results: Results) -> Grid:
 
 
 def costs_of(records: Sequence[Record]) -> DataFrame:
-    """What each method needs: its number of trained ``parameters``, on the data set with the most; the median
-    ``seconds`` of a run, training and tests; the highest peak ``memory`` (process memory without a GPU); NaN
-    where no record says.
+    """What each method needs: its number of trained ``parameters``, on the data set with the most; the
+    highest peak ``memory`` (process memory without a GPU); NaN where no record says. Not the seconds: in one
+    process a run reuses what earlier runs computed, so that they tell the order of the runs.
     """
 
     def facts(record: Record) -> dict[str, Any]:
-        spent, peak = record.get("seconds") or {}, record.get("peak_memory") or {}
+        peak = record.get("peak_memory") or {}
         return {
             "label": method_label(record),
             "parameters": record.get("trainable_parameters"),
-            "seconds": spent["train"] + spent["test"] if {"train", "test"} <= {*spent} else None,
             "memory": peak.get("gpu") or peak.get("resident"),
         }
 
     rows = DataFrame([facts(record) for record in records]).astype({"label": object})
     numbers = rows.set_index("label").astype(float).groupby("label", sort=False)
-    return numbers.agg({"parameters": "max", "seconds": "median", "memory": "max"})
+    return numbers.agg({"parameters": "max", "memory": "max"})
 
 
 def methods_grid(results: Results) -> Grid:
@@ -167,14 +166,10 @@ def methods_grid(results: Results) -> Grid:
     if methods and (chance := cells_of(results.chance, results.titles))[0]:
         rows.append(GridRow(CHANCE, (*chance, *[None] * len(COSTS))))
     for row in marked([GridRow(method, results.cells(method)) for method in methods]):
-        needs = zip(costs.loc[row.label], (0, 1, 0), strict=True)
-        cells = [None if cost != cost else Cell(float(cost), decimals=decimals) for cost, decimals in needs]
+        needs = costs.loc[row.label]
+        cells = [None if cost != cost else Cell(float(cost), decimals=0) for cost in needs]
         rows.append(replace(row, cells=(*row.cells, *cells)))
-    note = (
-        f"Percent, average of the data sets, {SPREAD}. "
-        "Seconds: median over runs; a run reuses what earlier runs of its process have cached. "
-        "Runs that share a process share its peak memory."
-    )
+    note = f"Percent, average of the data sets, {SPREAD}. Runs that share a process share its peak memory."
     return Grid(f"{NAME}-methods", "Methods side by side", "Method", (*TITLES, *COSTS), tuple(rows), (note,))
 
 
