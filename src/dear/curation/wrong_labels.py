@@ -10,8 +10,8 @@ e is that at which all labels are likeliest. T is the lowest at which they are a
 factor of exp(1): where all images are told apart equally clearly, a doubtful classifier explains a few wrong
 labels just as well as a sure one. So nothing is to be set. A label looks wrong if another
 class explains it better: if e / (K - 1) p_k > (1 - e) p_y for some k.
-How many of these are wrong is what the likeliest T and e say on average; where that is at most one half, a
-poor classifier contradicts right labels, and those that look wrong are only the ones to look at first. [ours]
+How many of these are wrong is what the likeliest T and e say on average. Where that is at most one half, or
+the classifier agrees with few labels, those that look wrong are only the ones to look at first. [ours]
 """
 
 from dataclasses import dataclass
@@ -28,6 +28,10 @@ STEPS = 100
 """Of expectation-maximization for e, from START."""
 START = 0.05
 LEAST = 1e-12
+TRUSTED = 0.75
+"""Share of labels that a classifier agrees with, below which its contradictions are not taken for wrong
+labels: of those on other people's pictures, with and without planted ones, mostly less than half were.
+"""
 PRECISE = 0.5
 """Expected share of wrong labels among those that look wrong, above which these are taken for wrong."""
 
@@ -88,6 +92,8 @@ def score_labels(scores: Float[Tensor, "item class"], labels: Int[Tensor, "item"
     _, likeliest_share, likeliest = max(fits)
     of_doubtful = find_probability(likeliest_share, likeliest)[probability > 0.5]
     precision = float(of_doubtful.mean()) if len(of_doubtful) else 1.0
+    if float((gaps >= 0).double().mean()) < TRUSTED:
+        precision = min(precision, PRECISE)
     return LabelScores(best.indices, probability, wrong, precision)
 
 

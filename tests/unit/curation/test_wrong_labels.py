@@ -61,3 +61,13 @@ def test_the_probability_is_that_of_the_suggestion_beside_the_label() -> None:
 def test_without_a_wrong_label_none_looks_wrong() -> None:
     assert not score_labels(*scores()).looks_wrong.any()
     assert not score_labels(torch.ones(4, 1), torch.zeros(4, dtype=torch.long)).looks_wrong.any()
+
+
+def test_a_poor_classifier_only_says_where_to_look_first() -> None:
+    """One that is sure and right of half of the labels contradicts right ones; a good one is believed."""
+    values, labels = scores()
+    assert score_labels(values, labels).is_precise
+    poor = values.clone()
+    poor[::2] = values[::2].roll(1, dims=1)
+    found = score_labels(poor, labels)
+    assert not found.is_precise
