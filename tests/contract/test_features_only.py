@@ -32,6 +32,7 @@ from tools.parity import small
 
 OF_FEATURES = {
     "zero-shot",
+    "ensemble",
     "linear-probe",
     "clip-adapter",
     "tip-adapter",

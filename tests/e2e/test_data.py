@@ -163,7 +163,7 @@ class TestFaults:
         made = [json.dumps(dict(zip(("path", "label", "split"), row, strict=True))) for row in rows]
         table.write_text("\n".join(["", *made, "[1,", '{"path": "y", "label": true}']))
         told = ["not train, val or test", "leads out", "needs path, label", "already in"]
-        found = self.faults(table, [*told, "it is not readable JSON", "needs path, label"], run, ask)
+        found = self.faults(table, [*told, "it is not readable JSON", "the label True"], run, ask)
         assert found["missing"] == ["train/red/9.png"]
         assert found["counts"] == {"train": 9, "test": 4}
         monkeypatch.setattr(data, "MOST_LINES", 2)

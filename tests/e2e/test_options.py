@@ -30,7 +30,7 @@ def test_lists_of_numbers_and_of_groups() -> None:
     options = parse_arguments(["run", "few-shot", "--seeds=1,2", "--dataset.workers", "2"])
     assert [*options["options"].seeds] == [1, 2]
     options = parse_arguments(["roles", "assign", "spans.txt", "--settings.attributes", "color,shape"])
-    assert [*options["naming"].settings.attributes] == ["color", "shape"]
+    assert [*options["naming"].settings["attributes"]] == ["color", "shape"]
 
 
 def test_options_of_every_sort() -> None:

@@ -45,6 +45,7 @@ OURS: dict[str, tuple[set[str], str]] = {
     "linear-probe": ({"weight", "bias"}, "tests/parity/test_linear_probe.py"),
     "gda": ({"weight", "bias"}, "tests/parity/test_gda.py"),
     "lp++": ({"weight", "bias", "text_weights"}, "tools/parity/make_probes.py"),
+    "ensemble": ({"weight", "bias"}, "tests/unit/methods/test_ensemble.py"),
     "clap": ({"class_vectors"}, "tools/parity/make_probes.py"),
     "prolip": ({"projection"}, "tools/parity/make_probes.py"),
     "clip-lora": ({"image_down", "image_up", "text_down", "text_up"}, "tests/parity/test_clip_lora.py"),

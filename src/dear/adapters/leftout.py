@@ -134,10 +134,10 @@ class LeftOut:
         rounds = self.rounds() if declared.trains else [tested]
         ways = max(1, len(rounds) // max(1, self._folds)) if declared.trains else 1
         scores = torch.zeros(ways, len(self.labels), len(self.dataset.classnames), dtype=torch.float64)
-        folds = self._fold_of[0][None].repeat(ways, 1)
+        folds = torch.stack(self._fold_of[:ways])
         for number, (_, left_out, part) in enumerate(self.leave_out(trial, rounds)):
-            way, fold = divmod(number, max(1, self._folds))
-            scores[way, left_out], folds[way, left_out] = part.double().cpu(), fold
+            way = number // max(1, self._folds)
+            scores[way, left_out] = part.double().cpu()
         if not scores.isfinite().all():
             raise SettingsError(f"{trial.method.name} gives images that are left out no numbers.")
         judged = tested.nonzero().flatten()

@@ -70,7 +70,7 @@ def describe_accuracy(scores: BundleScores) -> list[str]:
             apart = "nothing is known about new images"
         twins = f"{scores.twins if others else 'all'} of these images are near-duplicates of training images"
         lines.insert(0, f"The split leaks: {twins}, or of their group; {apart}.")
-    elif scores.groups < images:
+    elif 0 < scores.groups < images:
         lines.append(f"These images are from {plural(scores.groups, 'group')}, which are what counts.")
     if low <= chance and scores.twins < images:
         lines.insert(0, "Not clearly better than chance.")

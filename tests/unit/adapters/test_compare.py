@@ -50,7 +50,8 @@ def draw(folder: Path, first: int, count: int, names: list[str] = CLASSES) -> Pa
 
 
 def fitted(folder: Path, method: str = "linear-probe") -> Bundle:
-    return fit(folder, method=method, model="tiny", verbose=False, review=False)
+    settings = DataSettings(test_share=0.3)
+    return fit(folder, method=method, model="tiny", verbose=False, review=False, dataset=settings)
 
 
 def predictions(labels: list[int], predicted: list[int]) -> Predictions:
@@ -167,7 +168,8 @@ def test_classes_of_one_alone_are_left_out_and_told(tmp_path: Path) -> None:
 def test_the_command_and_its_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = draw(tmp_path / "photos", 0, 10)
     for method in ("linear-probe", "zero-shot"):
-        options = {"method": method, "model": "tiny", "verbose": False}
+        settings = DataSettings(test_share=0.3)
+        options = {"method": method, "model": "tiny", "verbose": False, "dataset": settings}
         fit(folder, tmp_path / method, **options)  # type: ignore[arg-type]
     words = [*map(str, (tmp_path / "linear-probe", tmp_path / "zero-shot", folder))]
     assert main(["compare", *words, "--out", str(tmp_path / "page"), "--json"]) == 0

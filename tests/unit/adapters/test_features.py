@@ -243,12 +243,17 @@ def test_a_fit_on_all_images_keeps_the_number_of_the_earlier_one(
         for image in range(10):
             paint(tmp_path / "all" / name / f"{image}.png", 100 * number + 10 * image)
     whole = {"dataset": DataSettings(test_share=0.0), "method": "linear-probe"}
-    first, _, _ = fit_counted(tmp_path / "all", "first", monkeypatch, method="linear-probe", roles=None)
+    parted = {"dataset": DataSettings(test_share=0.3), "method": "linear-probe"}
+    first, _, _ = fit_counted(tmp_path / "all", "first", monkeypatch, roles=None, **parted)
     again, encoded, _ = fit_counted(tmp_path / "all", "again", monkeypatch, "first", roles=None, **whole)
-    assert (again.training.train_images, again.scores, encoded) == (30, None, 0)
-    assert again.training.earlier_test == first.scores
+    assert (again.training.train_images, encoded) == (30, 0)
     assert first.scores is not None
-    assert f"{round(first.scores.accuracy * 9)} of 9 right" in again.verdict
+    assert again.scores is not None
+    assert (first.scores.images, again.scores.images, again.scores.split) == (9, 30, "cross-validation")
+    continued, _, _ = fit_counted(
+        tmp_path / "all", "continued", monkeypatch, "first", method="linear-probe", roles=None
+    )
+    assert continued.scores == first.scores  # what was kept aside stays aside
     assert Bundle.from_pretrained(tmp_path / "again").training == again.training
     options: dict[str, Any] = whole | {"method": "zero-shot"}
     probe, _, _ = fit_counted(tmp_path / "all", "other", monkeypatch, "first", roles=None, **options)

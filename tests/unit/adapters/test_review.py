@@ -257,7 +257,7 @@ def test_a_review_that_fails_takes_none_of_these_from_no_bundle(
         raise DataError("by hand.")
 
     monkeypatch.setattr(LeftOut, "scores", fail)
-    with pytest.warns(UserWarning, match="cannot be left out: by hand"):
+    with pytest.warns(UserWarning, match="review of labels is left out: by hand"):
         bundle = fit(photos, tmp_path / "bundle", method="zero-shot")
     assert bundle.review is None
     assert "4.7% of new images" in bundle.verdict  # the second of 42 images: 2 / 43

@@ -22,11 +22,12 @@ from dear.adapters.scoring import (
     find_twins_of_training,
     matched_classes,
 )
-from dear.adapters.wording import describe_accuracy, describe_fit
+from dear.adapters.wording import describe_accuracy
 from dear.data.dataset import assemble
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.errors import DataError
+from dear.stats import share_interval
 from tests.helpers.bundles import bundle_scores
 from tests.helpers.data import Noise, noise_dataset
 
@@ -108,8 +109,13 @@ def test_wrong_labels_leave_the_temperature_as_it_is() -> None:
 
 
 def calibrated(bundle: Bundle, logits: Tensor, labels: Tensor) -> Bundle:
+    return calibrate_by_left_out(bundle, left_out_scores(logits, labels, torch.arange(len(labels))))
+
+
+def left_out_scores(logits: Tensor, labels: Tensor, groups: Tensor) -> LeftOutScores:
+    """Those of images that were parted in one way."""
     judged = torch.arange(len(labels))
-    return calibrate_by_left_out(bundle, LeftOutScores("dear+", judged, logits, labels, len(labels)))
+    return LeftOutScores("dear+", judged, logits[None], labels, judged[None] % 5, groups)
 
 
 def test_twins_of_training_images_are_those_saved_again(tmp_path: Path) -> None:
@@ -139,11 +145,14 @@ def test_if_all_test_images_leak_nothing_is_said_of_others() -> None:
     assert not any("others" in line or "chance." in line for line in lines[:1])
 
 
-def test_images_of_few_groups_are_said_to_make_intervals_too_narrow(bundle: Path) -> None:
-    narrow = "These images are from 8 groups, and the intervals count each image: they are too narrow."
-    assert narrow in describe_accuracy(bundle_scores(40, groups=8))
-    assert not any("too narrow" in line for line in describe_accuracy(bundle_scores(40, groups=40)))
-    assert evaluate_bundle(Predictor(bundle), noise_dataset()).groups == 24  # each image stands alone
+def test_the_interval_of_an_accuracy_counts_groups(bundle: Path) -> None:
+    told = describe_accuracy(bundle_scores(40, groups=8, interval=(0.05, 0.65)))
+    assert any("(95%: 5.0% to 65.0%)" in line for line in told)
+    assert any("from 8 groups" in line for line in told)
+    assert not any("groups" in line for line in describe_accuracy(bundle_scores(40, groups=40)))
+    scores = evaluate_bundle(Predictor(bundle), noise_dataset())
+    assert scores.groups == 24  # each image stands alone
+    assert scores.interval == pytest.approx(share_interval(round(24 * scores.accuracy), 24))
 
 
 def test_classes_by_name_alone_do_not_change_the_temperature(bundle: Path) -> None:
@@ -153,7 +162,7 @@ def test_classes_by_name_alone_do_not_change_the_temperature(bundle: Path) -> No
     names = torch.stack([scores.amax(dim=1) - 0.01, scores.amin(dim=1)], dim=1)
     known, with_names = (
         calibrate_by_left_out(
-            Bundle.from_pretrained(bundle), LeftOutScores("dear+", torch.arange(40), part, labels, 40)
+            Bundle.from_pretrained(bundle), left_out_scores(part, labels, torch.arange(40))
         ).temperature
         for part in (scores, torch.cat([scores, names], dim=1))
     )
@@ -179,11 +188,11 @@ def test_a_fit_counts_the_clips_that_were_left_out(tmp_path: Path, monkeypatch: 
     options: dict[str, Any] = {"method": "dear+", "model": "tiny", "review": False, "verbose": False}
     settings = DataSettings(group="clip[0-9]+", test_share=0, cache=tmp_path / "cache")
     bundle = fit(tmp_path / "photos", dataset=settings, **options)
-    assert weights == [3]
-    assert bundle.training.left_out is not None
-    assert (bundle.training.left_out.images, bundle.training.left_out.groups) == (24, 8)
-    assert any("from 8 groups" in line for line in describe_fit("dear+", bundle.training))
-    few = LeftOutScores("dear+", torch.arange(24), torch.randn(24, 4), torch.arange(24) % 4, 7)
+    assert {*weights} == {3}
+    assert bundle.scores is not None
+    assert (bundle.scores.images, bundle.scores.groups) == (24, 8)
+    assert any("from 8 groups" in line for line in describe_accuracy(bundle.scores))
+    few = left_out_scores(torch.randn(24, 4), torch.arange(24) % 4, torch.arange(24) % 7)
     uncalibrated = calibrate_by_left_out(replace(bundle, temperature=1.0), few)
     assert uncalibrated.temperature == 1
     assert "24 training images of 7 groups" in uncalibrated.training.uncalibrated

@@ -70,7 +70,8 @@ def hash_of(content: bytes) -> bytes:
 
 
 def fitted(data: Any, **options: Any) -> Bundle:
-    return fit(data, method="linear-probe", model="tiny", verbose=False, **options)
+    settings = DataSettings(test_share=0.3)
+    return fit(data, method="linear-probe", model="tiny", verbose=False, dataset=settings, **options)
 
 
 def test_images_have_the_hash_of_their_file_or_in_memory_of_their_pixels(folder: Path) -> None:

@@ -131,6 +131,7 @@ class Ensemble(Method):
         require_current_text(self, text)
         if self._prepared_for is not self.frozen_text:
             self._prepare()
+        image = image.contiguous()  # as products of others differ in the last bits
         by_text = self.clip.scale * image[0] @ text.T
         if decoupled or not len(self.trained):
             return torch.stack([by_text, torch.zeros_like(by_text)])
