@@ -16,6 +16,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from dear import __version__
+from dear.adapters import wording
 from dear.adapters.bundle_config import (
     ADAPTER,
     CARD,
@@ -31,12 +32,11 @@ from dear.adapters.bundle_config import (
     without_folders,
 )
 from dear.adapters.facts import BundleScores, TrainingFacts
-from dear.adapters.wording import describe_accuracy, describe_fit, describe_names, describe_test
 from dear.backbone.clip import Clip, Identity, tensors_hash
 from dear.backbone.loading import hub
 from dear.backbone.loading.load import folder_for, load_clip, named_weights
 from dear.backbone.names import is_published, may_be_folder
-from dear.curation.issues import REFUSED_SHARE, Issue, describe_issues
+from dear.curation.issues import REFUSED_SHARE, Issue
 from dear.curation.outliers import PREFIX, OutlierModel, describe_refusal
 from dear.data.images.photos import HASH_BYTES
 from dear.data.settings import checked_templates
@@ -138,22 +138,15 @@ class Bundle:
         """What was measured and how the method was chosen in lines, as `dear fit` prints them."""
         facts, scores = self.training, self.scores
         tested = () if scores is None else (scores.refused, scores.images)
-        lines = describe_test(scores, facts.earlier_test)
+        lines = wording.describe_test(scores, facts.earlier_test)
         with_images = [name for name in self.classes if name not in facts.named]
-        lines += describe_names(facts.name_cost, self.classes, with_images)
-        lines += [*describe_fit(self.method, facts), *describe_refusal(self.known, self.refuse, *tested)]
-        lines += describe_issues(
-            self.review,
-            facts.judged_labels,
-            of_fit=True,
-            judge=facts.judge,
-            is_precise=facts.is_precise,
-            held_out=facts.held_out > 0,
-        )
-        return "\n".join(lines)
+        lines += wording.describe_names(facts.name_cost, self.classes, with_images)
+        lines += wording.describe_fit(self.method, facts)
+        lines += describe_refusal(self.known, self.refuse, *tested)
+        return "\n".join(lines + wording.describe_review(self.review, facts))
 
     def __repr__(self) -> str:
-        measured = ["Not measured."] if self.scores is None else describe_accuracy(self.scores)
+        measured = ["Not measured."] if self.scores is None else wording.describe_accuracy(self.scores)
         about = f"{self.method} on {self.weights}, {plural(len(self.classes), 'class')}"
         return f"<{self.title}: {about}. {' '.join(measured)}>"
 

@@ -45,7 +45,7 @@ from dear.reading.tensors import read_tensors
 from dear.text import plural
 from dear.training.cache import Cache
 from dear.training.settings import check_training
-from dear.writing import UNFINISHED, locked, output_file
+from dear.writing import PART, UNFINISHED, locked, output_file
 
 Made = TypeVar("Made")
 FEATURES = "features.safetensors"
@@ -333,6 +333,8 @@ def save(bundle: Bundle, out: Path) -> None:
     for state in (out / UNFINISHED).glob("*.pt"):
         remove_checkpoints(state)
     (out / UNFINISHED / FEATURES).unlink(missing_ok=True)
+    for part in (out / UNFINISHED).glob(f"*{PART}"):  # of a fit that was killed
+        part.unlink(missing_ok=True)
     with suppress(OSError):  # there is none, or one that was set aside
         (out / UNFINISHED).rmdir()
 

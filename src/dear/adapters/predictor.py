@@ -132,9 +132,8 @@ class Predictor:
         share = self.bundle.refuse if refuse is None else refuse
         if not 0 <= share < 1:
             raise SettingsError(f"refuse is {share}: it must be at least 0 and below 1.")
-        self.known = (
-            None if self.bundle.known is None else self.bundle.known.to(self.own_vocabulary.text.device)
-        )
+        known = self.bundle.known
+        self.known = None if known is None else known.to(self.own_vocabulary.text.device)
         self.refusal_threshold = -math.inf if self.known is None else self.known.threshold(share)
         if refuse and self.refusal_threshold == -math.inf:
             raise SettingsError(f"refuse {refuse}: {self.bundle.title} has too few training images for that.")
@@ -143,8 +142,7 @@ class Predictor:
     def of(cls, source: "Predictor | Bundle | Path | str", **options: Any) -> "Predictor":
         """A predictor itself, or that of a bundle, its folder or name. Raises BundleError for others."""
         if not isinstance(source, Predictor | Bundle | str | Path):
-            kind = type(source).__name__
-            raise BundleError(f"{kind} is not a classifier: give a predictor, a bundle or its path.")
+            raise BundleError(f"not a predictor, a bundle or its path, but a {type(source).__name__}.")
         return source if isinstance(source, Predictor) else cls(source, **options)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -159,9 +157,7 @@ class Predictor:
     def preprocess(self, image: Picture) -> Float[Tensor, "3 size size"]:
         """An image as the model takes it, in [0, 1]: rotated according to its EXIF data, then as the
         model's own preprocessing has it (`Clip.preprocess`). A tensor of such numbers that has this size
-        already stays as it is.
-
-        Raises DataError for an unreadable image.
+        already stays as it is. Raises DataError for an unreadable image.
         """
         if isinstance(image, Tensor) and self.has_views(image, axes=3):
             return image
@@ -387,10 +383,8 @@ class Predictor:
         for line in describe_names(self.bundle.training.name_cost, names, self.classes):
             warn(line)
         if not self.method.open_vocabulary:
-            raise SettingsError(
-                f"this bundle's {self.method.name} cannot score classes that it was not trained on: omit "
-                "the classes."
-            )
+            name = self.method.name
+            raise SettingsError(f"{name} cannot score classes that it was not trained on: omit the classes.")
         method = copy.copy(self.method)  # shares all parameters, but not the classes
         method.set_classes(names, self.bundle.templates)
         decoupled = "classes" in method.decoupled_on and not {*names} <= {*self.classes}

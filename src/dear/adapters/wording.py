@@ -2,16 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from typing import Any
 
 from dear.adapters.facts import CROSS_VALIDATION, BundleScores, NameCost, TrainingFacts, UnlabeledGain
-from dear.methods.registry import FIT_METHOD
+from dear.curation.issues import Issue, describe_issues
+from dear.methods.registry import FIT_METHOD, JUDGES_IMAGES
 from dear.stats import LEVEL, gain_interval, share_interval
 from dear.text import list_names, plural, printable
 
 UNOWNED = "rest"
 """Name of the summed evidence of all attributes that own no head. It is about none of them."""
-JUDGES_IMAGES = ("ensemble", FIT_METHOD)
-"""Methods whose features other than that of the class are evidence from images."""
 WHOLE_IMAGE = "image"
 """The feature of `dear+` that stands for attributes where heads have no roles."""
 SELDOM = 0.75
@@ -191,3 +191,9 @@ def explain_features(method: str, features: Sequence[str]) -> dict[str, str]:
             explained.setdefault(name, like_images + alone)
         explained.setdefault(name, f"how well its {name} fits the name of the class")
     return {name: explained[name] for name in features}
+
+
+def describe_review(issues: Sequence[Issue] | None, facts: TrainingFacts) -> list[str]:
+    """What the review of the training images found, in a line; none without a review."""
+    how: dict[str, Any] = {"is_precise": facts.is_precise, "held_out": facts.held_out > 0}
+    return describe_issues(issues, facts.judged_labels, of_fit=True, judge=facts.judge, **how)

@@ -55,6 +55,10 @@ FIT_METHOD = "dear+"
 method cannot be fitted without images."""
 
 
+JUDGES_IMAGES = ("ensemble", FIT_METHOD)
+"""Methods whose features other than that of the class are evidence from images."""
+
+
 class Candidate(NamedTuple):
     """A method with its settings."""
 
