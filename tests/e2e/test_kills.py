@@ -34,7 +34,7 @@ def report(out: Path) -> dict[str, Any]:
 
 REPORT = "report records --out out"
 SCENES = {
-    "fit": ([FIT.replace("--method dear", "--method zero-shot")], FIT, bundle),
+    "fit": ([FIT.replace("--method dear --train.epochs 2", "--method zero-shot")], FIT, bundle),
     "report": ([RECORDS, f"{REPORT} --title Older"], REPORT, report),
 }
 """Commands that are run before, the one that is killed, and what of its result must be the same."""

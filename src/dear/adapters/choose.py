@@ -241,6 +241,6 @@ def _judge(left_out: LeftOut, setup: MethodSetup) -> Judged:
         correct[kind, rows] += (scores_of_part.argmax(dim=1).cpu() == labels).double()
         times[kind, rows] += 1
     absent_share, known_share = (correct / times.clamp(min=1))[:, tested]
-    if not absent_share.any():
+    if not (trial.method.open_vocabulary or absent_share.any()):
         raise SettingsError("it names no class without images")
     return Judged(torch.lerp(known_share, absent_share, named_only))

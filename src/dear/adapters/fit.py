@@ -42,12 +42,14 @@ from dear.methods.registry import AUTO, FIT_METHOD, method_class
 from dear.progress import OnStep, Progress, Steps, TrainingStep
 from dear.reading.files import ReadingError, expanded
 from dear.reading.tensors import read_tensors
-from dear.text import plural
+from dear.text import list_names, plural
 from dear.training.cache import Cache
 from dear.training.settings import check_training
 from dear.writing import PART, UNFINISHED, locked, output_file
 
 Made = TypeVar("Made")
+OF_VIEWS = {"crop", "view_seed", "precision", "text_chunk"}
+"""Settings of training that also count where nothing is trained in steps."""
 FEATURES = "features.safetensors"
 """The features of images beside a bundle, so that the next fit encodes only images that are new."""
 
@@ -138,7 +140,14 @@ def fit(
     if method == AUTO or method_class(method).cheap:  # cross-validated, so that no image is kept aside
         dataset = dataset.with_test_share(config.get("training", {}).get("held_out", 0.0))
     sources = [data] if isinstance(data, str | Path) else data if is_several(data) else ()
-    if sources:  # fails before the images are read
+    require_effect(setup, train)
+    for place in sources:  # fails before the images are read
+        if folder is not None and folder.resolve().is_relative_to(expanded(place).resolve()):
+            raise SettingsError(
+                f"{folder} is inside of the data {place}: the next fit would take it for a class. Give "
+                "another folder."
+            )
+    if sources:
         find_weights(*backbone_or_default(model, pretrained, world=of_world(map(str, sources))))
     with ExitStack() as stack:
         if folder is not None:
@@ -206,6 +215,17 @@ def fit(
     if verbose:
         print(bundle.verdict)
     return bundle
+
+
+def require_effect(setup: MethodSetup, train: Mapping[str, Any]) -> None:
+    """Raise SettingsError for settings of training that a method without steps would not use."""
+    if setup.declared.trains and method_class(setup.method).takes_steps:
+        return
+    if unused := [f"--train.{name.replace('_', '-')}" for name in train if name not in OF_VIEWS]:
+        raise SettingsError(
+            f"{setup.method} is not trained in steps: {list_names(unused, 9)} would have no effect. Omit it, "
+            "or name a method that is."
+        )
 
 
 def calibrate_fit(

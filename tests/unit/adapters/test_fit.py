@@ -357,3 +357,17 @@ def test_the_best_temperature_is_that_of_a_grid() -> None:
 def test_images_and_labels_are_a_pair() -> None:
     with pytest.raises(SettingsError, match=r"out is a list, not a folder: .* fit\(\(images, labels\)\)"):
         fit(["a.jpg"], ["cup"])  # type: ignore[arg-type]
+
+
+def test_a_bundle_inside_of_its_data_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    with pytest.raises(SettingsError, match="inside of the data"):
+        fit(folder, folder / "model", model="tiny")
+    assert not [*folder.iterdir()]
+
+
+@pytest.mark.parametrize("method", ["linear-probe", "zero-shot", None])
+def test_settings_of_training_without_effect_are_refused(method: str | None) -> None:
+    with pytest.raises(SettingsError, match=r"--train\.lr"):
+        fit(noise_dataset(), method=method, model="tiny", train={"lr": 0.5, "crop": 0.9})

@@ -49,7 +49,8 @@ def photos(tmp_path: Path, only_clip: Clip) -> Path:  # noqa: ARG001
 def test_a_flipped_label_is_found_and_its_correction_goes_into_the_next_fit(
     method: str, settings: dict[str, int] | None, photos: Path, tmp_path: Path
 ) -> None:
-    options: dict[str, Any] = {"method": method, "settings": settings, "train": {"epochs": 2}}
+    options: dict[str, Any] = {"method": method, "settings": settings}
+    options |= {"train": {"epochs": 2}} if settings else {}
     copied = photos / "test/blue/copy.png"  # of other bytes
     Image.open(photos / "train/green/0.png").convert("RGBA").save(copied)
     bundle = fit(photos, tmp_path / "bundle", **options)
