@@ -105,13 +105,16 @@ def accuracy_interval(scores: BundleScores) -> tuple[float, float]:
     return scores.interval or share_interval(round(scores.accuracy * scores.images), scores.images)
 
 
-def describe_test(scores: BundleScores | None, earlier: BundleScores | None = None) -> list[str]:
+def describe_test(
+    scores: BundleScores | None, earlier: BundleScores | None = None, *, is_chosen: bool = False
+) -> list[str]:
     """The `verdict` on a bundle's test images in lines; without any, what was measured of an ``earlier`` fit
-    of the same method to some of its images.
+    of the same method to some of its images. If the method ``is_chosen``, cross-validation is of that too.
     """
     if scores is not None and scores.split == CROSS_VALIDATION:
         images = plural(scores.images, "image")
-        line = f"Cross-validated on {images}, each left out of everything, the choice of the method too:"
+        choice = ", of the choice of the method too" if is_chosen else ""
+        line = f"Cross-validated on {images}, each left out of the fit in turn{choice}:"
         return [line, *(f"  {line}" for line in verdict(scores))]
     if scores is not None:
         return [f"On {plural(scores.images, 'test image')}:", *(f"  {line}" for line in verdict(scores))]
