@@ -223,7 +223,7 @@ def describe(service: Service) -> dict[str, Any]:
     bundle, image = predictor.bundle, predictor.clip.image
     has_heads, method = image.access == "heads", predictor.method
     tested = bundle.scores and {
-        name: getattr(bundle.scores, name) for name in ("accuracy", "zero_shot", "images")
+        name: getattr(bundle.scores, name) for name in ("accuracy", "zero_shot", "chance", "images", "split")
     }
     return {
         "name": service.name,

@@ -313,9 +313,10 @@ async function start() {
   $("caution").textContent = info.caution || "";
   $("caution").hidden = !info.caution;
   if (info.tested) {
-    const { accuracy, zero_shot, images } = info.tested;
-    $("tested").textContent = `${percent(accuracy)} of ${images.toLocaleString("en")} test images were classified correctly; `
-      + (zero_shot === undefined ? "" : `zero-shot ${percent(zero_shot)}, `) + `chance ${percent(1 / info.classes.length)}.`;
+    const { accuracy, zero_shot, chance, images, split } = info.tested;
+    const what = split === "cross-validation" ? "images, each left out of the fit in turn," : "test images";
+    $("tested").textContent = `${percent(accuracy)} of ${images.toLocaleString("en")} ${what} were classified correctly; `
+      + (zero_shot === undefined ? "" : `zero-shot ${percent(zero_shot)}, `) + `chance ${percent(chance)}.`;
     $("tested").hidden = false;
   }
   table = new PictureTable(info, { answer, el, choose: (file) => {
