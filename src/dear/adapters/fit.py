@@ -140,7 +140,7 @@ def fit(
     if method == AUTO or method_class(method).cheap:  # cross-validated, so that no image is kept aside
         dataset = dataset.with_test_share(config.get("training", {}).get("held_out", 0.0))
     sources = [data] if isinstance(data, str | Path) else data if is_several(data) else ()
-    require_effect(setup, train)
+    warn_of_no_effect(setup, train)
     for place in sources:  # fails before the images are read
         if folder is not None and folder.resolve().is_relative_to(expanded(place).resolve()):
             raise SettingsError(
@@ -217,15 +217,13 @@ def fit(
     return bundle
 
 
-def require_effect(setup: MethodSetup, train: Mapping[str, Any]) -> None:
-    """Raise SettingsError for settings of training that a method without steps would not use."""
+def warn_of_no_effect(setup: MethodSetup, train: Mapping[str, Any]) -> None:
+    """Name the settings of training that a method without steps does not use."""
     if setup.declared.trains and method_class(setup.method).takes_steps:
         return
     if unused := [f"--train.{name.replace('_', '-')}" for name in train if name not in OF_VIEWS]:
-        raise SettingsError(
-            f"{setup.method} is not trained in steps: {list_names(unused, 9)} would have no effect. Omit it, "
-            "or name a method that is."
-        )
+        verb = "has" if len(unused) == 1 else "have"
+        warn(f"{list_names(unused, 9)} {verb} no effect: {setup.method} is not trained in steps")
 
 
 def calibrate_fit(
