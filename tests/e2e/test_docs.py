@@ -15,6 +15,7 @@ from PIL import Image
 
 import dear
 from dear.cli.main import main
+from dear.data.settings import DataSettings
 from dear.world.tasks import load_task
 from tests.documented import PAGES, Shown, blocks, commands
 
@@ -94,17 +95,20 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
             file = place / "photos" / name / f"{number}.png"
             Image.fromarray(picture.permute(1, 2, 0).numpy()).save(file)
             rows.append(f"{file.relative_to(place)},{name}")
-    for folder in ("more-photos", "folder"):
-        shutil.copytree(place / "photos", place / folder)
+    shutil.copytree(place / "photos", place / "folder")
+    for photo in sorted((place / "photos").glob("*/*.png")):  # of other bytes
+        other = place / "more-photos" / photo.relative_to(place / "photos")
+        other.parent.mkdir(parents=True, exist_ok=True)
+        Image.open(photo).save(other, compress_level=1)
     for name in ("photo.jpg", "cup.jpg"):
         Image.open(file).save(place / name, quality=95)
     (place / "list.csv").write_text("\n".join(rows))
     shutil.make_archive(str(place / "photos"), "zip", place / "photos")
     (place / "names.json").write_text(json.dumps({name: f"sign {name}" for name in task.classnames[:4]}))
-    options = {"epochs": 1, "warmup_epochs": 0}
+    options: dict[str, Any] = {"model": "tiny", "method": "dear+", "dataset": DataSettings(test_share=0.3)}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DEAR_CACHE", str(place / "cache"))
-        dear.fit(place / "photos", place / "my-classifier", model="tiny", train=options)
+        dear.fit(place / "photos", place / "my-classifier", **options)
     shutil.copytree(place / "my-classifier", place / "better")
     return place
 

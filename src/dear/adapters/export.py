@@ -28,7 +28,7 @@ from dear.training.seeding import generator
 from dear.writing import output_file
 
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # before onnxruntime: it reports with the path of Python
-TOLERANCE = 1e-3
+TOLERANCE, LARGE = 1e-3, 100.0
 MAX_ONNX_BYTES = 2**31 - 2**24
 """Maximum bytes in one ONNX file, leaving room for its graph: protocol buffers are limited to 2 GiB."""
 RANDOM_BATCHES = (1, 5)
@@ -113,8 +113,8 @@ def export(
     and "probabilities" (batch, class), unless the bundle refuses nothing "none_of_these" (batch), true for an
     image of none of the classes, and "features" (batch, feature, embed); features alone where text features
     depend on the image. ``classes`` replace the bundle's. The export is checked on random pixels and on
-    ``images``. Raises ExportError if it cannot be exported or differs by more than 0.001, OutputError,
-    DataError.
+    ``images``. Raises ExportError if it cannot be exported or differs by more than 0.001, or 0.00001 of an
+    output's largest value where that is more; OutputError, DataError.
     """
     if not out.name or out.is_dir():
         raise OutputError(f"{out} is a folder: name a file in it with --out, such as {out / 'model.onnx'}.")
@@ -139,9 +139,10 @@ def export(
             if of_torch.dtype == torch.bool:  # a threshold may lie between two roundings
                 continue
             gap = float((of_torch - of_file).abs().max())
-            if not gap <= TOLERANCE:  # NaN is not
+            allowed = TOLERANCE * max(1.0, float(of_torch.abs().max()) / LARGE)
+            if not gap <= allowed:  # NaN is not
                 raise ExportError(
-                    f"the exported model differs from torch's by {gap:.1e} (allowed: {TOLERANCE:g}) on "
+                    f"the exported model differs from torch's by {gap:.1e} (allowed: {allowed:.1g}) on "
                     f"{checked} images: nothing was written."
                 )
             difference = max(difference, gap)
