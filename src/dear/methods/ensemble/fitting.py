@@ -2,7 +2,6 @@
 what is computed, and why.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -209,21 +208,18 @@ def measure_name_cost(
     return NameCost(threshold, int((ranked > threshold).sum()) / pairs, found, items)
 
 
-def weigh_terms(
-    terms: Sequence[Float[Tensor, "item class"]],
-    text_weight: Tensor | float,
+def add_names(
+    weighted: Float[Tensor, "term item class"],
+    by_text: Float[Tensor, "item class"],
     has_images: Bool[Tensor, "class"],
     threshold: Tensor | float,
 ) -> Float[Tensor, "term item class"]:
-    """The terms of the scores, text and images, of classes with and without images."""
-    by_text, by_images = terms
-    if not has_images.any():
-        return torch.stack([by_text, torch.zeros_like(by_text)])
-    weighted = torch.stack([text_weight * by_text, by_images])
-    if has_images.all():
-        return weighted
-    known, of_known = weighted.sum(dim=0)[:, has_images], by_text[:, has_images]
-    by_name = by_text + level_names(known, of_known) - threshold
-    return torch.stack(
-        [weighted[0].where(has_images, by_name), weighted[1].where(has_images, torch.zeros_like(by_name))]
+    """The weighted terms of the scores, text and images, of which classes without images have what a name has
+    beside the others.
+    """
+    known, of_known = (
+        scores.masked_fill(~has_images, -torch.inf) for scores in (weighted.sum(dim=0), by_text)
     )
+    by_name = by_text + level_names(known, of_known) - threshold
+    names = torch.stack([by_name, torch.zeros_like(by_name)])
+    return weighted.where(has_images, names)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from dear.backbone.clip import Clip
 from dear.methods.base import ImageFeatures, Logits, Method, TextFeatures, TrainingImages, Trunk
 from dear.methods.ensemble import EnsembleSettings
-from dear.methods.ensemble.fitting import fit, weigh_terms
+from dear.methods.ensemble.fitting import add_names, fit
 from dear.methods.shared import (
     name_hashes,
     order_by_name,
@@ -117,9 +117,10 @@ class Ensemble(Method):
         return self.frozen_text
 
     def _prepare(self) -> None:
-        """Find which of the current classes have images."""
+        """Find which of the current classes have images, and how many."""
         rows = rows_by_name(self.trained, self.classnames)
         self.has_images, self.row = rows >= 0, rows.clamp(min=0)
+        self.count = int(self.has_images.sum())
         self._prepared_for = self.frozen_text
 
     def evidence(
@@ -133,10 +134,13 @@ class Ensemble(Method):
             self._prepare()
         image = image.contiguous()  # as products of others differ in the last bits
         by_text = self.clip.scale * image[0] @ text.T
-        if decoupled or not len(self.trained):
+        if decoupled or not self.count:
             return torch.stack([by_text, torch.zeros_like(by_text)])
         by_images = (image[1] @ self.weight.T + self.bias)[:, self.row]
-        return weigh_terms((by_text, by_images), self.text_weight, self.has_images, self.threshold)
+        weighted = torch.stack([self.text_weight * by_text, by_images])
+        if self.count == len(self.row):
+            return weighted
+        return add_names(weighted, by_text, self.has_images, self.threshold)
 
     def logits(self, image: ImageFeatures, text: TextFeatures, *, decoupled: bool = False) -> Logits:
         """The sum of the terms."""
