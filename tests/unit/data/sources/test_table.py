@@ -131,6 +131,10 @@ def labels(two: Path, text: str, settings: DataSettings, name: str = "list.csv")
         "path;label\r\na/0.png;ant\r\nb/0.png;bee\r\n",
         "\ufeffpath;label\na/0.png;ant\nb/0.png;bee\n;\n;\n",
         "path;label;note, or remark\na/0.png;ant;x, y\nb/0.png;bee;\n",
+        "sep=;\npath;label\na/0.png;ant\nb/0.png;bee\n",  # as Excel writes and reads
+        '\ufeff"sep=;"\r\npath;label;"x,y,z"\r\na/0.png;ant;\r\nb/0.png;bee;\r\n',
+        "SEP=\t\npath\tlabel\na/0.png\tant\nb/0.png\tbee\n",
+        "sep=|\npath|label\na/0.png|ant\nb/0.png|bee\n",
         "path\tlabel\na/0.png\tant\nb/0.png\tbee\n",
         "path,label\na\\0.png,ant\nb\\0.png,bee\n",
         "path,label\n.\\a\\0.png,ant\nb\\0.png ,bee\n",
