@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -35,21 +35,19 @@ from dear.data.sources.corrections import answered_contents
 from dear.data.sources.splits import TEST_SHARE
 from dear.errors import DearError, OutputError, SettingsError, warn
 from dear.evaluation.environment import environment
-from dear.evaluation.resolve import MethodSetup, ResolvedRun, Select
+from dear.evaluation.resolve import MethodSetup, ResolvedRun, Select, tell_of_no_effect
 from dear.evaluation.session import Session
 from dear.evaluation.trial import Trial, copy_stored, remove_checkpoints, teacher_facts
 from dear.methods.registry import AUTO, FIT_METHOD, method_class
 from dear.progress import OnStep, Progress, Steps, TrainingStep
 from dear.reading.files import ReadingError, expanded
 from dear.reading.tensors import read_tensors
-from dear.text import list_names, plural
+from dear.text import plural
 from dear.training.cache import Cache
 from dear.training.settings import check_training
 from dear.writing import PART, UNFINISHED, locked, output_file
 
 Made = TypeVar("Made")
-OF_VIEWS = {"crop", "view_seed", "precision", "text_chunk"}
-"""Settings of training that also count where nothing is trained in steps."""
 FEATURES = "features.safetensors"
 """The features of images beside a bundle, so that the next fit encodes only images that are new."""
 
@@ -140,7 +138,7 @@ def fit(
     if method == AUTO or method_class(method).cheap:  # cross-validated, so that no image is kept aside
         dataset = dataset.with_test_share(config.get("training", {}).get("held_out", 0.0))
     sources = [data] if isinstance(data, str | Path) else data if is_several(data) else ()
-    warn_of_no_effect(setup, train)
+    tell_of_no_effect(setup, setup.declared.settings(**setup.settings), train)
     for place in sources:  # fails before the images are read
         if folder is not None and folder.resolve().is_relative_to(expanded(place).resolve()):
             raise SettingsError(
@@ -215,15 +213,6 @@ def fit(
     if verbose:
         print(bundle.verdict)
     return bundle
-
-
-def warn_of_no_effect(setup: MethodSetup, train: Mapping[str, Any]) -> None:
-    """Name the settings of training that a method without steps does not use."""
-    if setup.declared.trains and method_class(setup.method).takes_steps:
-        return
-    if unused := [f"--train.{name.replace('_', '-')}" for name in train if name not in OF_VIEWS]:
-        verb = "has" if len(unused) == 1 else "have"
-        warn(f"{list_names(unused, 9)} {verb} no effect: {setup.method} is not trained in steps")
 
 
 def calibrate_fit(
@@ -311,7 +300,7 @@ def make_bundle(trial: Trial, images: FitImages, name: BackboneName, choice: Cho
             epoch=trial.epoch_tested,
             seconds=trial.train_seconds,
             epochs=tuple(Epoch(epoch["epoch"], epoch["loss"], epoch.get("val")) for epoch in trial.epochs),
-            train=asdict(run.training),
+            train=run.used_training,
             overrides=run.overrides,
             teacher=None if run.teacher is None else teacher_facts(run.teacher),
             chosen="" if choice is None else choice.reason,
