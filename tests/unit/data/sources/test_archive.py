@@ -90,6 +90,16 @@ def test_paths_that_climb_out(tmp_path: Path, settings: DataSettings, name: str)
     assert not [*tmp_path.rglob("out.png")]
 
 
+def test_backslashes_between_folders(tmp_path: Path, settings: DataSettings) -> None:
+    """Windows' own tools wrote them; they must not lead out either."""
+    content = picture(tmp_path / "a.png").read_bytes()
+    names = [f"photos\\{name}\\{number}.png" for name in ("ant", "bee") for number in range(3)]
+    data = load(zipped(tmp_path / "windows.zip", dict.fromkeys(names, content)), settings)
+    assert data.classnames == ("ant", "bee")
+    assert sum(map(len, paths(data).values())) == 6
+    refused(zipped(tmp_path / "out.zip", {"..\\ant\\0.png": content}), settings, r"out\.zip")
+
+
 def test_links_are_refused(tmp_path: Path, settings: DataSettings) -> None:
     link = zipfile.ZipInfo("a/1.png")
     link.external_attr = 0o120777 << 16
@@ -223,4 +233,4 @@ def test_tables_that_list_no_images_beside_folders(tmp_path: Path, settings: Dat
         assert load_dataset(str(pack(tmp_path / "e.zip", folder)), settings).classnames == ("x",)
     told = [str(warning.message) for warning in warnings]
     assert any("e: its table train.csv says what its classes are, not its folders" in note for note in told)
-    assert "e: there is a single class, 'x': every image would be predicted as it" in told
+    assert "e: there is a single class, 'x': what is fitted to it predicts it for every image" in told
