@@ -24,7 +24,8 @@ from dear.backbone.clip import Clip
 from dear.backbone.loading.load import find_weights
 from dear.backbone.names import BackboneName, backbone_or_default
 from dear.curation.issues import REFUSED_SHARE, REVIEW_CSV
-from dear.curation.outliers import OutlierModel, fit_outlier_model
+from dear.curation.outlier_fit import fit_outlier_model
+from dear.curation.outliers import OutlierModel
 from dear.curation.unlabeled import add_unlabeled, read_unlabeled, require_taken
 from dear.data.dataset import Dataset
 from dear.data.images.photos import split_hashes
@@ -235,9 +236,7 @@ def calibrate_fit(
 def find_known(left_out: LeftOut) -> OutlierModel | None:
     """What "none of these" is told by."""
     features, labels = left_out.frozen_features(), left_out.labels
-    return fit_outlier_model(
-        features, labels, len(left_out.dataset.classnames), left_out.folds(), left_out.groups
-    )
+    return fit_outlier_model(features, labels, len(left_out.dataset.classnames), left_out.groups)
 
 
 def attempt(name: str, make: Callable[[], Made]) -> Made | None:
