@@ -70,7 +70,7 @@ class UnlabeledGain:
 
 @dataclass(frozen=True)
 class NameCost:
-    """What a class by its name alone does beside half of the other classes, on ``images`` that were left out.
+    """What a class by its name alone does beside other classes, on ``images`` that were left out.
 
     Attributes:
         threshold: What is taken from its score.
