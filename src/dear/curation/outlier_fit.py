@@ -1,10 +1,9 @@
-"""How an `OutlierModel` is fitted: to all images but those of a fold, and for ranks but those of two."""
+"""How an `OutlierModel` is fitted: to the images without some of them, by which these are scored."""
 
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations
-from statistics import fmean
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -16,11 +15,18 @@ from dear.methods.dear_plus.gaussian import LabeledGaussians
 
 FOLDS = 5
 """Parts of the images, each of which is left out of one fit."""
+FEWEST_FOR_FOLDS = 3
+"""Groups of the median class from which a fit without two folds is like one without a fold. Of fewer, a class
+loses half of what it has, and a left-out image would look worse than a new one."""
+HALVES = 3
+"""Ways of leaving half of the groups of each class out, where they are fewer."""
 QUANTILES = 1001
 """Left-out images that stand for many."""
 
 OfClasses = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 """The means, center, whitening, freedom and counts of an `OutlierModel`, of one fit."""
+ROUNDING = 1e-6
+Mask = Bool[Tensor, "item"]
 
 
 def fit_outlier_model(
@@ -46,22 +52,17 @@ def fit_outlier_model(
     images = TrainingFeatures(
         features.double()[used], columns, torch.searchsorted(known, number[used]), count
     )
-    folds = images.draw_folds(min(FOLDS, len(known) // 2))
-    parts, shrinkages, moments = list[OfClasses](), list[float](), list[Float[Tensor, "2"]]()
-    for fold in folds.unique():
-        rest, left_out = folds != fold, folds == fold
-        if (fitted := images.fit(rest, folds if images.is_grouped else None)) is not None:
-            *of_part, shrinkage = fitted
-            rows, largest = images.score(of_part, left_out)
+    shrinkage, (left_out, ranked) = images.choose_shrinkage(), images.draw_parts()
+    fits, moments = list[OfClasses](), list[Float[Tensor, "2"]]()
+    for part in left_out:
+        if (fit := images.fit(~part, shrinkage)) is not None:
+            rows, largest = images.score(fit, part)
             location, scale = measure_moments(largest, images.numbers[rows])
             if scale > 0:
-                parts.append(tuple(of_part))
-                shrinkages.append(shrinkage)
+                fits.append(fit)
                 moments.append(torch.stack([location, scale]))
-    if not parts:
-        return None
-    scores, items = images.score_left_out(folds, math.exp(fmean(map(math.log, shrinkages))))
-    if not len(items):
+    scores, items = images.score_left_out(ranked, shrinkage)
+    if not fits or not len(items):
         return None
     numbers = images.numbers[items]
     sizes = torch.bincount(numbers)
@@ -69,7 +70,7 @@ def fit_outlier_model(
     below, (kept, kept_weights) = count_below(scores, weights, numbers), summarize(scores, weights)
     location, scale = torch.stack(moments).T.float()
     means, center, whitening, freedom, counts = (
-        torch.stack(part).float() for part in zip(*parts, strict=True)
+        torch.stack(part).float() for part in zip(*fits, strict=True)
     )
     return OutlierModel(
         classes=has_several.nonzero().flatten(),
@@ -97,83 +98,109 @@ class TrainingFeatures:
     numbers: Int[Tensor, "item"]
     classes: int
 
-    @property
-    def is_grouped(self) -> bool:
-        """Whether a group has several images."""
-        return len(self.numbers.unique()) < len(self.numbers)
-
-    def draw_folds(self, folds: int) -> Int[Tensor, "item"]:
-        """The fold of each image: those of a group in one, the groups of a class in different ones, as far as
-        there are, and as many in each. Drawn by content, so that neither the order of images nor that of
-        classes matters.
+    def draw_parts(self) -> tuple[list[Mask], list[tuple[Mask, Mask]]]:
+        """The images that are left out of each fit by which new ones are scored; and images that are ranked,
+        each time with others that are left out of the same fit: those of two folds, both ways. Where the
+        median class has few groups, the fits leave out half of the groups of each class, and these are
+        ranked. Drawn by content, so that neither the order of images nor that of classes matters.
         """
+        group, place, of_class = self._groups_in_order()
+        if float(torch.bincount(of_class).double().median()) < FEWEST_FOR_FOLDS:
+            halves = [(place + (of_class >> way)) % 2 == side for way in range(HALVES) for side in range(2)]
+            parts = [self._images_of(group[half]) for half in halves]
+            return parts, [(part, part) for part in parts]
+        folds = min(FOLDS, len(group) // 2)
+        parts = [self._images_of(group[fold::folds]) for fold in range(folds)]  # a class is in all of them
+        pairs = [
+            pair for first, second in combinations(parts, 2) for pair in ((first, second), (second, first))
+        ]
+        return parts, pairs
+
+    def _groups_in_order(self) -> tuple[Int[Tensor, "group"], Int[Tensor, "group"], Int[Tensor, "group"]]:
+        """The groups of one class after the other, the place of each in its class, and of its class."""
         first, groups = self.points[:, 0], int(self.numbers.max()) + 1
         of_group = first.new_full((groups,), math.inf).scatter_reduce(0, self.numbers, first, "amin")
-        column_of = self.columns.new_zeros(groups).scatter_reduce(0, self.numbers, self.columns, "amax")
-        of_class = first.new_full((self.classes,), math.inf).scatter_reduce(0, column_of, of_group, "amin")
+        column = self.columns.new_zeros(groups).scatter_reduce(0, self.numbers, self.columns, "amax")
+        of_class = first.new_full((self.classes,), math.inf).scatter_reduce(0, column, of_group, "amin")
         by_content = of_group.argsort(stable=True)
-        in_classes = by_content[of_class[column_of[by_content]].argsort(stable=True)]
-        fold_of = torch.empty_like(in_classes)
-        fold_of[in_classes] = torch.arange(groups, device=fold_of.device) % folds
-        return fold_of[self.numbers]
+        in_order = by_content[of_class[column[by_content]].argsort(stable=True)]
+        _, class_of, counts = column[in_order].unique_consecutive(return_inverse=True, return_counts=True)
+        starts = counts.cumsum(dim=0) - counts
+        return in_order, torch.arange(groups, device=starts.device) - starts[class_of], class_of
 
-    def fit(
-        self,
-        rest: Bool[Tensor, "item"],
-        folds: Int[Tensor, "item"] | None = None,
-        shrinkage: float | None = None,
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, float] | None:
-        """The classes of the ``rest`` of the images, and the shrinkage, which is chosen by leaving ``folds``
-        out unless it is given. None if nothing varies within classes.
-        """
+    def _images_of(self, groups: Int[Tensor, "part"]) -> Mask:
+        return torch.isin(self.numbers, groups)
+
+    def choose_shrinkage(self) -> float:
+        """The shrinkage of the covariance, as for a fit to all images."""
+        folds = None
+        if len(self.numbers.unique()) < len(self.numbers):
+            group, _, _ = self._groups_in_order()
+            fold_of = torch.empty_like(group)
+            fold_of[group] = torch.arange(len(group), device=group.device) % FOLDS
+            folds = fold_of[self.numbers]
+        return LabeledGaussians(
+            self.points[:, None], self.columns, self.classes, SPREAD, folds=folds
+        ).shrinkage
+
+    def fit(self, rest: Mask, shrinkage: float) -> OfClasses | None:
+        """The classes of the ``rest`` of the images. None if nothing varies within classes."""
         present, targets = self.columns[rest].unique(return_inverse=True)
-        if len(present) < 2 or len(present) == len(targets):
+        if len(present) < 2:
             return None
-        inner = None if folds is None else folds[rest]
-        gaussians = LabeledGaussians(
-            self.points[rest][:, None], targets, len(present), SPREAD, shrinkage, folds=inner
-        )
+        gaussians = LabeledGaussians(self.points[rest][:, None], targets, len(present), SPREAD, shrinkage)
+        if len(present) == len(targets) or not gaussians.variance > 0:
+            return None
         fitted, of_groups = gaussians.evidence(), torch.stack([self.columns[rest], self.numbers[rest]])
         means = self.points.new_zeros(self.classes, self.points.shape[1])
         counts = torch.bincount(of_groups.unique(dim=1)[0], minlength=self.classes).to(means)
-        of_classes = means.index_copy(0, present, fitted.means), fitted.center, fitted.whitening
-        return *of_classes, fitted.freedom, counts, gaussians.shrinkage
+        means = means.index_copy(0, present, fitted.means)
+        return means, fitted.center, fitted.whitening, fitted.freedom, counts
 
-    def score(
-        self, of_classes: OfClasses, left_out: Bool[Tensor, "item"]
-    ) -> tuple[Int[Tensor, "row"], Float[Tensor, "row"]]:
+    def score(self, fit: OfClasses, left_out: Mask) -> tuple[Int[Tensor, "row"], Float[Tensor, "row"]]:
         """The left-out images of classes that a fit knows, and their largest evidence."""
-        rows = (left_out & (of_classes[-1][self.columns] > 0)).nonzero().flatten()
-        return rows, compute_evidence(self.points[rows], *of_classes).amax(dim=1)
+        rows = (left_out & (fit[-1][self.columns] > 0)).nonzero().flatten()
+        return rows, compute_evidence(self.points[rows], *fit).amax(dim=1)
 
     def score_left_out(
-        self, folds: Int[Tensor, "item"], shrinkage: float
+        self, ranked: list[tuple[Mask, Mask]], shrinkage: float
     ) -> tuple[Float[Tensor, "left_out"], Int[Tensor, "left_out"]]:
         """What left-out images get (`OutlierModel`), and which these are."""
-        sums, times = self.points.new_zeros(len(folds)), torch.zeros_like(folds)
-        for first, second in combinations(folds.unique().tolist(), 2):
-            parts = [folds == first, folds == second]
-            if (fitted := self.fit(~(parts[0] | parts[1]), shrinkage=shrinkage)) is None:
-                continue
-            scored = [self.score(fitted[:5], part) for part in parts]
-            for (rows, largest), (others, of_others) in (scored, scored[::-1]):
-                location, scale = measure_moments(of_others, self.numbers[others])
-                if scale > 0:
-                    sums[rows] += (largest - location) / scale
-                    times[rows] += 1
+        sums, times = self.points.new_zeros(len(self.points)), torch.zeros_like(self.numbers)
+        for own, others in ranked:
+            if (fit := self.fit(~(own | others), shrinkage)) is not None:
+                rows, largest = self.score(fit, own)
+                among, of_others = self.score(fit, others)
+                location, scale = measure_moments(of_others, self.numbers[among], self.numbers[rows])
+                is_known = scale > 0
+                rows = rows[is_known]
+                sums[rows] += ((largest - location) / scale)[is_known]
+                times[rows] += 1
         items = times.nonzero().flatten()
         return sums[items] / times[items], items
 
 
 def measure_moments(
-    values: Float[Tensor, "item"], numbers: Int[Tensor, "item"]
-) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
-    """The mean and the standard deviation of values, each group of which counts once; zero of none."""
-    if not len(values):
-        return values.new_zeros(()), values.new_zeros(())
-    weights = 1 / torch.bincount(numbers)[numbers].to(values)
-    location = (weights * values).sum() / weights.sum()
-    return location, ((weights * (values - location).square()).sum() / weights.sum()).sqrt()
+    values: Float[Tensor, "item"], groups: Int[Tensor, "item"], without: Int[Tensor, "other"] | None = None
+) -> tuple[Float[Tensor, "*other"], Float[Tensor, "*other"]]:
+    """The mean and the standard deviation of values, of which those of a group count as one; for each of the
+    groups ``without`` that one. The deviation of none is 0.
+    """
+    size = 1 + max(
+        int(numbers.max()) if len(numbers) else 0 for numbers in (groups, without) if numbers is not None
+    )
+    weights = 1 / torch.bincount(groups, minlength=size)[groups].to(values)
+    center = values.mean() if len(values) else values.sum()
+    apart = values - center
+    powers = torch.stack([weights, weights * apart, weights * apart.square()])
+    of_groups = values.new_zeros(3, size).index_add(1, groups, powers)
+    total, first, second = of_groups.sum(dim=1, keepdim=True) - (
+        torch.zeros_like(of_groups[:, :1]) if without is None else of_groups[:, without]
+    )
+    mean = first / total.clamp(min=1)
+    deviation = (second / total.clamp(min=1) - mean.square()).clamp(min=0).sqrt()
+    deviation = deviation.where(total > 1 + ROUNDING, 0)
+    return (center + mean, deviation) if without is not None else (center + mean[0], deviation[0])
 
 
 def count_below(

@@ -14,8 +14,6 @@ from dear.curation.outlier_fit import TrainingFeatures, count_below, fit_outlier
 from dear.curation.outliers import PREFIX, SPREAD, OutlierModel, describe_refusal
 from dear.methods.dear_plus.gaussian import LabeledGaussians
 
-Evidence = tuple[Callable[[Tensor], list[float]], float]
-
 LABELS = torch.tensor([0, 0, 0, 2, 2, 3, 3, 3, 3, 1, 2, 5, 5])
 CLASSES, EMBED, NUMBERS = 7, 5, [0, 2, 3, 5]  # class 1 has one image, classes 4 and 6 have none
 
@@ -32,15 +30,15 @@ def fitted() -> OutlierModel:
     return found
 
 
-def by_hand(
-    points: Tensor, columns: Tensor, group: Tensor, rest: Tensor, shrinkage: float | None
-) -> Evidence:
+SHRINKAGE = 0.3
+
+
+def by_hand(points: Tensor, columns: Tensor, group: Tensor, rest: Tensor) -> Callable[[Tensor], list[float]]:
     """The evidence of an image by a fit to the ``rest``: an image of a class of n images, or groups of them,
     has a distance 1 + 1 / n larger.
     """
     present, targets = columns[rest].unique(return_inverse=True)
-    folds = FOLD_OF[rest] if shrinkage is None else None
-    gaussians = LabeledGaussians(points[rest][:, None], targets, len(present), SPREAD, shrinkage, folds=folds)
+    gaussians = LabeledGaussians(points[rest][:, None], targets, len(present), SPREAD, SHRINKAGE)
     inverse, center = gaussians.whitening @ gaussians.whitening.T, gaussians.means.mean(dim=0)
 
     def evidence(point: Tensor) -> list[float]:
@@ -53,7 +51,7 @@ def by_hand(
             of_classes[column] = (background + float(gaussians.freedom) * math.log(2) - distance) / 2
         return of_classes
 
-    return evidence, gaussians.shrinkage
+    return evidence
 
 
 def moments(values: list[float], groups: list[int]) -> tuple[float, float]:
@@ -65,57 +63,80 @@ def moments(values: list[float], groups: list[int]) -> tuple[float, float]:
     return mean, math.sqrt(squares / sum(weights))
 
 
-GROUP = torch.tensor([0, 0, 1, 2, 3, 4, 4, 5, 6, 8, 2, 7, 9])
-FOLD_OF = torch.tensor([0, 0, 1, 2, 0, 1, 1, 2, 0, 0, 2, 1, 2])
+COLUMNS = torch.tensor([0, 0, 0, 1, 1, 2, 2, 2, 2, 1, 3, 3])
+GROUP = torch.tensor([0, 0, 1, 2, 3, 4, 4, 5, 6, 2, 7, 9])
+FOLD_OF = torch.tensor([0, 0, 1, 2, 0, 1, 1, 2, 0, 2, 1, 2])
 
 
-def test_a_left_out_image_gets_what_a_new_one_gets(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By loops: a new image the mean over folds, a left-out one that over the other folds."""
-    used = LABELS != 1
-    points, columns, group = (
-        features(len(LABELS), 1)[used],
-        torch.tensor([0, 0, 0, 1, 1, 2, 2, 2, 2, 1, 3, 3]),
-        GROUP[used],
-    )
-    monkeypatch.setattr("tests.unit.curation.test_outliers.FOLD_OF", fold_of := FOLD_OF[used])
-    monkeypatch.setattr(TrainingFeatures, "draw_folds", lambda *_: fold_of)
-    found = fit_outlier_model(features(len(LABELS), 1), LABELS, CLASSES, GROUP)
+@pytest.mark.parametrize("is_halved", [False, True])
+def test_a_left_out_image_gets_what_a_new_one_gets(is_halved: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By loops: a new image the mean over the fits, a left-out one that over fits without it, beside images
+    of another fold or, where the fits are of halves, of other groups.
+    """
+    points, group = features(len(LABELS), 1), torch.full_like(LABELS, 8)
+    group[LABELS != 1] = GROUP
+    folds = [fold == FOLD_OF for fold in range(3)]
+    pairs = [(part, part) for part in folds] if is_halved else [*permutations(folds, 2)]
+    monkeypatch.setattr(TrainingFeatures, "draw_parts", lambda _: (folds, pairs))
+    monkeypatch.setattr(TrainingFeatures, "choose_shrinkage", lambda _: SHRINKAGE)
+    found = fit_outlier_model(points, LABELS, CLASSES, group)
     assert found is not None
-    image, by_fold, chosen, items = features(1, 2)[0], list[float](), list[float](), range(len(columns))
-    for fold in range(3):
-        evidence, shrinkage = by_hand(points, columns, group, fold_of != fold, None)
-        assert found.evidence(image[None])[fold, 0].tolist() == pytest.approx(
-            evidence(image), rel=1e-4, abs=1e-4
-        )
-        known = {*columns[fold_of != fold].tolist()}
-        rows = [item for item in items if fold_of[item] == fold and int(columns[item]) in known]
-        mean, deviation = moments([max(evidence(points[item])) for item in rows], group[rows].tolist())
-        by_fold.append((max(evidence(image)) - mean) / deviation)
-        chosen.append(math.log(shrinkage))
+    points, image, of_fits, items = points[LABELS != 1], features(1, 2)[0], list[float](), range(12)
+
+    def rows_of(part: Tensor, rest: Tensor) -> list[int]:
+        return [item for item in items if part[item] and COLUMNS[item] in COLUMNS[rest]]
+
+    for number, part in enumerate(folds):
+        evidence = by_hand(points, COLUMNS, GROUP, ~part)
+        of_fit = found.evidence(image[None])[number, 0].tolist()
+        assert of_fit == pytest.approx(evidence(image), rel=1e-4, abs=1e-4)
+        rows = rows_of(part, ~part)
+        mean, deviation = moments([max(evidence(points[item])) for item in rows], GROUP[rows].tolist())
+        of_fits.append((max(evidence(image)) - mean) / deviation)
     scores = dict[int, list[float]]()
-    for fold, other in permutations(range(3), 2):
-        rest = (fold_of != fold) & (fold_of != other)
-        evidence, _ = by_hand(points, columns, group, rest, math.exp(sum(chosen) / 3))
-        known = {*columns[rest].tolist()}
-        own, others = (
-            [item for item in items if fold_of[item] == part and int(columns[item]) in known]
-            for part in (fold, other)
-        )
-        mean, deviation = moments([max(evidence(points[item])) for item in others], group[others].tolist())
-        for item in own if deviation > 0 else ():
-            scores.setdefault(item, []).append((max(evidence(points[item])) - mean) / deviation)
+    for own, others in pairs:
+        evidence = by_hand(points, COLUMNS, GROUP, rest := ~(own | others))
+        for item in rows_of(own, rest):
+            rows = [other for other in rows_of(others, rest) if GROUP[other] != GROUP[item]]
+            if len({*GROUP[rows].tolist()}) > 1:
+                values = [max(evidence(points[other])) for other in rows]
+                mean, deviation = moments(values, GROUP[rows].tolist())
+                scores.setdefault(item, []).append((max(evidence(points[item])) - mean) / deviation)
     means = {item: sum(values) / len(values) for item, values in scores.items()}
+    assert len(means) > 9
     assert found.left_out.tolist() == pytest.approx(sorted(means.values()), rel=1e-3, abs=1e-3)
-    sizes, new = Counter(int(group[item]) for item in means), sum(by_fold) / 3
-    weights = {item: 1 / sizes[int(group[item])] for item in means}
+    sizes, new = Counter(int(GROUP[item]) for item in means), sum(of_fits) / 3
+    weights = {item: 1 / sizes[int(GROUP[item])] for item in means}
     rank = sum(weights[item] for item in means if means[item] <= new)
     assert float(found.rank(image[None])) == pytest.approx(rank, abs=1e-4)
     below = [
-        sum(weights[other] for other in means if means[other] <= means[item] and group[other] != group[item])
+        sum(weights[other] for other in means if means[other] <= means[item] and GROUP[other] != GROUP[item])
         for item in sorted(means, key=means.__getitem__)
     ]
     assert found.below.tolist() == pytest.approx(below, abs=1e-4)
     assert (int(found.groups), int(found.images)) == (len(sizes), len(means))
+
+
+@pytest.mark.parametrize("sizes", [[5, 7, 6], [2, 2, 2, 2], [2, 3, 2], [1, 2, 9]])
+def test_parts_keep_groups_together_and_classes_apart(sizes: list[int]) -> None:
+    """Each group of three images is left out equally often, and no fit lacks a class of two groups."""
+    column_of = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
+    numbers = torch.arange(len(column_of)).repeat_interleave(3)
+    points = features(len(numbers), 5)
+    images = TrainingFeatures(points, column_of[numbers], numbers, len(sizes))
+    parts, pairs = images.draw_parts()
+    left_out = torch.stack(parts).int().sum(dim=0)
+    assert left_out.unique().numel() == 1
+    for part in parts:
+        assert len({*numbers[part].tolist()} & {*numbers[~part].tolist()}) == 0
+        kept = torch.bincount(column_of[numbers[~part].unique()], minlength=len(sizes))
+        assert all(count > 0 for count, size in zip(kept.tolist(), sizes, strict=True) if size > 1)
+    assert len(pairs) == (6 if sorted(sizes)[len(sizes) // 2] == 2 else len(parts) * (len(parts) - 1))
+    turned = torch.arange(len(numbers)).flip(0)
+    other = TrainingFeatures(points[turned], images.columns[turned], numbers[turned], len(sizes))
+    assert all(
+        torch.equal(part, again.flip(0)) for part, again in zip(parts, other.draw_parts()[0], strict=True)
+    )
 
 
 @pytest.mark.parametrize(
