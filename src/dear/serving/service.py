@@ -18,8 +18,9 @@ from prometheus_client.core import CounterMetricFamily, Metric
 from torch import Tensor
 
 from dear.adapters.attention import attention_maps
+from dear.adapters.encoder import Vocabulary
 from dear.adapters.index_encoder import BundleEncoder
-from dear.adapters.predictor import Predictor, Vocabulary
+from dear.adapters.predictor import Predictor
 from dear.data.images.decode import FORMATS, as_image, as_picture, encode_png, open_image
 from dear.data.images.forms import hash_image
 from dear.data.images.hashes import hash_files
