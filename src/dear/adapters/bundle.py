@@ -38,7 +38,7 @@ from dear.backbone.loading.load import folder_for, load_clip, named_weights
 from dear.backbone.names import is_published, may_be_folder
 from dear.curation.issues import REFUSED_SHARE, Issue
 from dear.curation.outliers import PREFIX, OutlierModel, describe_refusal
-from dear.data.images.photos import HASH_BYTES
+from dear.data.images.forms import HASH_BYTES
 from dear.data.settings import checked_templates
 from dear.data.sources.class_names import require_distinct
 from dear.errors import BundleError, DataError, DearError, first_line

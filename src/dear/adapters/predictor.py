@@ -25,7 +25,8 @@ from dear.backbone.device import mixed, precision_for
 from dear.backbone.names import Precision
 from dear.curation.outliers import Refusal
 from dear.curation.twins import choose_all, margins
-from dear.data.images.photos import is_image, picture_of, require_unit, split_hashes
+from dear.data.images.forms import is_image, picture_of, require_unit
+from dear.data.images.photos import split_hashes
 from dear.data.images.transforms import eval_view, to_unit
 from dear.data.sources.corrections import answered_contents
 from dear.data.sources.objects import each_image

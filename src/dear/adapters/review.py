@@ -26,7 +26,8 @@ from dear.curation.wrong_labels import LabelScores, score_labels
 from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import leave_subsets
 from dear.data.images.decode import as_image
-from dear.data.images.photos import HeldImages, PhotoImages, file_hash, image_hashes, make_thumbnails
+from dear.data.images.forms import file_hash
+from dear.data.images.photos import HeldImages, PhotoImages, image_hashes, make_thumbnails
 from dear.data.loading import held_notes, name_listings, read_source
 from dear.data.settings import DataSettings
 from dear.data.sources.class_names import WHOLE
