@@ -21,7 +21,7 @@ from dear.methods.declaration import (
     PublishedValues,
     published_values,
 )
-from dear.methods.registry import METHODS, known_method, method_class, methods_with_roles
+from dear.methods.registry import METHODS, known_method, methods_with_roles
 from dear.reading.typed import check_overrides
 from dear.training.settings import TrainSettings, resolve_training
 
@@ -70,7 +70,7 @@ class MethodSetup:
         object.__setattr__(self, "method", known_method(self.method))
         settings = check_overrides(self.settings, self.declared.settings, f"the settings of {self.method}")
         object.__setattr__(self, "settings", settings)
-        if not (self.declared.needs_roles or self._takes_roles_unchanged):
+        if self.declared.roles is None and not self._takes_roles_unchanged:
             raise SettingsError(
                 f"{self.method} has no head roles: role_variant, quantile, attributes and roles apply to "
                 f"{' or '.join(methods_with_roles())}."
@@ -97,7 +97,7 @@ class MethodSetup:
     @property
     def can_lack_roles(self) -> bool:
         """True if the method also runs where no role table is known, and no option of the mask is set."""
-        return self.declared.without_roles and self._takes_roles_unchanged
+        return self.declared.roles == "optional" and self._takes_roles_unchanged
 
     @property
     def _takes_roles_unchanged(self) -> bool:
@@ -108,7 +108,7 @@ class MethodSetup:
         """The role table of a run; shuffled and random roles are others for each seed."""
         from dear.roles.variants import draw_roles, shuffle_roles, with_attributes, with_quantile, with_role
 
-        if roles is None or not self.declared.needs_roles:
+        if roles is None or self.declared.roles is None:
             return None
         if self.attributes is not None:
             roles = with_attributes(roles, self.attributes)
@@ -197,7 +197,7 @@ class ResolvedRun(RunConditions):
         this package. The source of a method outside the package counts.
         """
         what = self.protocol.fingerprint
-        if self.protocol.novelty in method_class(self.setup.method).decoupled_on:
+        if self.protocol.novelty in self.setup.declared.decoupled_on:
             what += " decoupled"
         if self.target_settings:
             by_name = {name: asdict(settings) for name, settings in self.target_settings.items()}

@@ -193,7 +193,7 @@ def test_a_class_that_derives_from_a_packaged_one_needs_what_that_declares(
     outside: Callable[[str], str],
 ) -> None:
     roles, taught = METHODS[outside("Roles")], METHODS[outside("Taught")]
-    assert (roles.needs_roles, roles.image, taught.needs_roles) == (True, "heads", False)
+    assert (roles.roles, roles.image, taught.roles) == ("required", "heads", None)
     assert (taught.teacher, taught.unlabeled) == ("promptsrc", True)
     assert MethodSetup(roles.name, role_variant="shuffled").variant == "shuffled"
 

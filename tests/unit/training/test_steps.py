@@ -9,6 +9,7 @@ import torch
 from dear.backbone.clip import Clip
 from dear.errors import SettingsError
 from dear.methods.dear.method import Dear
+from dear.methods.optional import StepHooks
 from dear.training.loop import train
 from dear.training.settings import TrainSettings, resolve_training
 from tests.helpers.data import few
@@ -99,8 +100,8 @@ def test_the_last_epoch_is_cut_short(small_clip: Clip, monkeypatch: pytest.Monke
     monkeypatch.setattr(
         Dear, "loss", lambda self, _, labels, __: {"loss": self.fusion.sum() * 0 + float(len(labels))}
     )
-    monkeypatch.setattr(Dear, "after_step", lambda _self, share: shares.append(share))
-    monkeypatch.setattr(Dear, "after_epoch", lambda _self, *epoch: ends.append(epoch))
+    monkeypatch.setattr(StepHooks, "after_step", lambda _self, share: shares.append(share))
+    monkeypatch.setattr(StepHooks, "after_epoch", lambda _self, *epoch: ends.append(epoch))
     images = few()
     history = train(small_dear(small_clip), images, STEPS, seed=1)
     assert [epoch["loss"] for epoch in history] == pytest.approx([(9 + 9 + 1) / 7, (9 + 9 + 1) / 7, 3])
