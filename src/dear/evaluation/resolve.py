@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 RoleVariant = Literal["roles", "all-isolated", "all-mixed", "shuffled", "random"]
 """The role table unchanged, one of the paper's ablations of it, or roles drawn at random."""
 Select = Literal["last", "val"]
-TEMPLATE_END = "template"
-"""End of the names of settings that are templates of prompts, which go by the data set that is tested."""
 LONGEST_PART = 100
 """Most letters of a data set's name in a file name, which has at most 255 bytes."""
 
@@ -264,8 +262,7 @@ def file_part(text: str) -> str:
 
 def with_templates_of(settings: MethodSettings, other: MethodSettings) -> MethodSettings:
     """Settings with the templates of others of their kind."""
-    names = [item.name for item in fields(settings) if item.name.endswith(TEMPLATE_END)]
-    return replace(settings, **{name: getattr(other, name) for name in names})
+    return replace(settings, **{name: getattr(other, name) for name in settings.template_fields()})
 
 
 class ResolvedSettings(NamedTuple):
@@ -297,7 +294,7 @@ def resolve(
     theirs = authors.settings
     benchmark = benchmarks().get(dataset)
     if templates and (benchmark is None or tuple(templates) != (benchmark.template,)):
-        theirs = {name: value for name, value in theirs.items() if not name.endswith(TEMPLATE_END)}
+        theirs = {name: value for name, value in theirs.items() if name not in kind.template_fields()}
     settings = kind(**{**theirs, **student.teacher_settings, **setup.settings})
     training = resolve_training({**authors.training, **student.teacher_training}, train)
     return ResolvedSettings(settings, training, authors)

@@ -83,7 +83,7 @@ class Method(nn.Module):
         text_chunk: Number of prompts in the text span at a time, to save memory; 0 for all.
     """
 
-    declaration: ClassVar[Declaration] = Declaration()
+    declaration: Declaration = Declaration()
     settings: MethodSettings
     image_from: int
     text_from: int
@@ -96,11 +96,14 @@ class Method(nn.Module):
     frozen_text: TextFeatures
     prompts: list[TextTrunk]
 
-    def __init__(self, clip: Clip, settings: MethodSettings | None = None) -> None:
+    def __init__(
+        self, clip: Clip, settings: MethodSettings | None = None, *, scale: float | None = None
+    ) -> None:
+        """``scale`` is a constant factor on cosines in the scores; None takes the backbone's."""
         super().__init__()
         # frozen and shared: not a submodule, so neither trained nor saved with the method
         self.__dict__["clip"] = clip
-        self.settings = settings or MethodSettings()
+        self.settings, self._constant_scale = settings or MethodSettings(), scale
         self.open_vocabulary = self.declaration.open_vocabulary
         self.image_from, self.text_from = clip.image.depth + 1, clip.text.depth + 1
         self.classnames: tuple[str, ...] = ()
@@ -202,11 +205,8 @@ class Method(nn.Module):
 
     @property
     def scale(self) -> Float[Tensor, ""] | float:
-        """The factor on cosines in the scores: the setting of that name, if the method has one and it is set,
-        else the backbone's, 1 / tau.
-        """
-        constant: float | None = getattr(self.settings, "scale", None)
-        return self.clip.scale if constant is None else constant
+        """The factor on cosines in the scores: that of the constructor, else the backbone's, 1 / tau."""
+        return self.clip.scale if self._constant_scale is None else self._constant_scale
 
     def logits(self, image: ImageFeatures, text: TextFeatures, *, decoupled: bool = False) -> Logits:
         """Scores of the classes from unit features; ``decoupled`` uses the class feature alone."""

@@ -10,7 +10,7 @@ from functools import cache
 from importlib.resources import files
 from inspect import get_annotations
 from types import MappingProxyType
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self, get_type_hints
 
 from dear.backbone.names import Access, gives
 from dear.reading.typed import Form, Range, check_fields, typed
@@ -30,6 +30,9 @@ SmallInt = Annotated[int, Range(1, 10_000)]
 Template = Annotated[
     str, Form("with one {} for the class name, or empty", lambda text: not text or text.count("{}") == 1)
 ]
+"""A template of prompts, or empty for the data set's own. The authors' templates go by the data set that is
+tested, and hold for benchmarks with their own template alone.
+"""
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,12 @@ class MethodSettings:
         nearest packaged class that it derives from.
         """
         return next(kind for kind in cls.__mro__ if kind is MethodSettings or kind.folder())  # type: ignore[attr-defined]
+
+    @classmethod
+    def template_fields(cls) -> tuple[str, ...]:
+        """The fields that are a `Template`."""
+        hints = get_type_hints(cls, include_extras=True)
+        return tuple(item.name for item in fields(cls) if hints[item.name] == Template)
 
     @property
     def allows_steps(self) -> bool:

@@ -125,7 +125,7 @@ def register(path: str) -> Declaration:
     for method in _methods.values():
         if method.folder == declared.folder:
             raise SettingsError(f"the options of {path} would be those of the method {method.name}.")
-    kind.declaration = _methods[path] = declared
+    _methods[path] = declared
     return declared
 
 
@@ -222,6 +222,7 @@ def build_method(
         )
     options = {} if use_of_roles is None else {"roles": roles}
     method = kind(clip, generator, settings, **options).eval()  # type: ignore[call-arg, arg-type]
+    method.declaration = METHODS[name]  # with the name of a class of another package
     _check_names(method)
     _check_spans(method, name, clip)
     return method

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from dear.backbone.device import gradient_scaler, mixed, precision_for
-from dear.backbone.names import HALF, Precision
+from dear.backbone.names import HALF
 from dear.data.dataset import Images
 from dear.errors import SettingsError, TrainingDiverged, WeightsError, first_line, warn
 from dear.methods.base import Losses, Method, TrainingImages
@@ -90,7 +90,7 @@ def train(
                 group["lr"] = rate * group["rate"]
             hooks.before_step(generator(seed, "step", epoch, number - 1))
             with mixed(device, settings.precision):
-                losses = method.loss(batch.trunk, batch.labels, batch.frozen)
+                losses = compute_losses(method, batch, settings)
             step = replace(step, done=step.done + 1, epoch=epoch + 1)
             if not means.add(losses, len(batch.indices)):
                 raise TrainingDiverged(step.done, ADVICE, state.saved)
@@ -102,7 +102,7 @@ def train(
             if number < len(rates):
                 progress(replace(step, losses=means.compute()))
         method.eval()
-        if not _is_finite(method, batch if epoch + 1 == epochs else None, settings.precision):
+        if not _is_finite(method, batch if epoch + 1 == epochs else None, settings):
             raise TrainingDiverged(step.done, ADVICE, state.saved)
         hooks.after_epoch(epoch + 1, epochs)
         record: dict[str, Any] = {"epoch": epoch + 1, **means.compute(), "lr": rates[0]}
@@ -170,7 +170,21 @@ def _build_optimizer(method: Method, settings: TrainSettings) -> torch.optim.Opt
             assert_never(settings.optimizer)
 
 
-def _is_finite(method: Method, batch: Batch | None, precision: Precision) -> bool:
+def loss_terms(method: Method, settings: TrainSettings) -> Losses:
+    """The terms of the loss that do not depend on the method, by name and with their weights: for every
+    method that is trained in steps. There are none so far.
+    """
+    del method, settings
+    return {}
+
+
+def compute_losses(method: Method, batch: Batch, settings: TrainSettings) -> Losses:
+    """The losses of a batch: the method's, to which the terms of all methods are added."""
+    losses, terms = method.loss(batch.trunk, batch.labels, batch.frozen), loss_terms(method, settings)
+    return {**losses, **terms, "loss": sum(terms.values(), losses["loss"])}
+
+
+def _is_finite(method: Method, batch: Batch | None, settings: TrainSettings) -> bool:
     """True if all parameters are finite; with a batch, if its loss is too: no step follows the last epoch
     that would notice.
     """
@@ -178,8 +192,8 @@ def _is_finite(method: Method, batch: Batch | None, precision: Precision) -> boo
         return False
     if batch is None:
         return True
-    with torch.no_grad(), mixed(batch.trunk.device, precision):
-        return bool(torch.isfinite(method.loss(batch.trunk, batch.labels, batch.frozen)["loss"]))
+    with torch.no_grad(), mixed(batch.trunk.device, settings.precision):
+        return bool(torch.isfinite(compute_losses(method, batch, settings)["loss"]))
 
 
 def _learning_rates(settings: TrainSettings, epoch: int, epoch_steps: int, total: int) -> list[float]:

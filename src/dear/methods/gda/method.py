@@ -44,7 +44,7 @@ class GDA(Method, ResizesTensors, UsesAllImages):
     vectors: Float[Tensor, "item embed"]
 
     def __init__(self, clip: Clip, generator: torch.Generator, settings: GdaSettings | None = None) -> None:
-        super().__init__(clip, settings or GdaSettings())
+        super().__init__(clip, s := settings or GdaSettings(), scale=s.scale)
         del generator  # nothing is drawn
         self._resize(0, 0)
 

@@ -45,7 +45,7 @@ class TipAdapter(Method, ResizesTensors, UsesAllImages):
     def __init__(
         self, clip: Clip, generator: torch.Generator, settings: TipAdapterSettings | None = None
     ) -> None:
-        super().__init__(clip, settings or TipAdapterSettings())
+        super().__init__(clip, s := settings or TipAdapterSettings(), scale=s.scale)
         del generator  # nothing is drawn
         self._fill(clip.image.projection.new_zeros(0, clip.image.embed_dim), torch.zeros(0).long())
 
