@@ -5,6 +5,7 @@ import re
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -218,7 +219,8 @@ def test_a_method_that_encodes_names_for_each_image_takes_fewer(
         return int(answer.status_code)
 
     assert (count_names(101, "a"), count_names(1000, "a"), count_names(1001, "a")) == (200, 200, 413)
-    monkeypatch.setattr(type(predictor.method), "text_depends_on_image", True)
+    kind = type(predictor.method)
+    monkeypatch.setattr(kind, "declaration", replace(kind.declaration, text_depends_on_image=True))
     assert (count_names(100, "b"), count_names(101, "b")) == (200, 413)
 
 
