@@ -20,6 +20,7 @@ from .evaluation.experiment import Experiment as Experiment
 from .evaluation.launch import launch as launch
 from .evaluation.resolve import MethodSetup as MethodSetup
 from .methods.base import Method as Method
+from .methods.declaration import Declaration as Declaration
 from .methods.declaration import MethodSettings as MethodSettings
 from .methods.registry import build_method as build_method
 from .methods.registry import register as register

@@ -44,6 +44,7 @@ from dear.data.sources.class_names import require_distinct
 from dear.errors import BundleError, DataError, DearError, first_line
 from dear.methods.base import Method
 from dear.methods.declaration import MethodSettings
+from dear.methods.optional import ResizesTensors, keep_known_scores
 from dear.methods.registry import METHODS, build_method, known_method
 from dear.reading.files import ReadingError, expanded
 from dear.reading.tensors import read_tensors
@@ -186,7 +187,7 @@ class Bundle:
         with torch.no_grad():  # into parameters whose memory is aligned, unlike that of a file's tensors
             for name, parameter in method.stored_tensors().items():
                 parameter.copy_(self.tensors[name])
-        method.spares_known = True
+        keep_known_scores(method)
         return method
 
     def _build_empty(self, clip: Clip) -> Method:
@@ -200,7 +201,8 @@ class Bundle:
                 method.classnames = self.classes
             else:
                 method.set_classes(self.classes, self.templates)
-            method.make_room(self.tensors)
+            if isinstance(method, ResizesTensors):
+                method.resize_to(self.tensors)
         except (DearError, TypeError, ValueError, RuntimeError, IndexError, ArithmeticError) as error:
             raise BundleError(f"{self.title} cannot be built: {error}") from error
         expected, stored = method.stored_tensors(), self.tensors

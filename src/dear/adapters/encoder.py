@@ -27,6 +27,7 @@ from dear.data.images.transforms import eval_view, to_unit
 from dear.data.sources.objects import each_image
 from dear.errors import BundleError, SettingsError, warn
 from dear.methods.base import Method
+from dear.methods.optional import WeighsFeatures, features_and_frozen
 
 BATCH = 32
 CACHED = 16
@@ -63,9 +64,10 @@ class Vocabulary:
     ) -> Float[Tensor, "feature batch embed"]:
         """Unit image features of views in [0, 1]; with ``frozen`` that of the frozen backbone after them."""
         like = self.method.clip.image.projection
-        read = self.method.with_frozen if frozen else self.method.image_features
         with mixed(like.device, self.precision):
-            return read(self.method.image_trunk(pixels.to(like))).to(like)
+            trunk = self.method.image_trunk(pixels.to(like))
+            image = features_and_frozen(self.method, trunk) if frozen else self.method.image_features(trunk)
+            return image.to(like)
 
     def logits(self, image: Float[Tensor, "feature batch embed"]) -> Float[Tensor, "batch class"]:
         """Scores of the classes, before the temperature."""
@@ -113,7 +115,7 @@ class Encoder:
         self.method = self.bundle.build(self.clip).requires_grad_(False)
         self.classes = self.bundle.classes
         self.features = tuple("class" if name == "cls" else name for name in self.method.features)
-        self.without_heads = self.method.without_heads
+        self.without_heads = self.method.without_heads if isinstance(self.method, WeighsFeatures) else ()
         self.own_vocabulary = Vocabulary.of(self.method, precision_for(self.clip, precision))
         self.require_finite(self.own_vocabulary.text)
         self._vocabularies = dict[tuple[str, ...], Vocabulary]()
@@ -176,8 +178,8 @@ class Encoder:
         """Raise BundleError for what a bundle computes if it is not finite, or was made of such values."""
         if not all(values.isfinite().all() for values in results):
             raise BundleError(
-                f"{self.bundle.title} gives no numbers: its parameters or settings are too large. Fit it "
-                "again with `dear fit`."
+                f"{self.bundle.title} predicts NaN or infinity: its parameters or settings are too large. Fit "
+                "it again with `dear fit`."
             )
 
     def vocabulary(self, classes: Sequence[str] | None = None) -> Vocabulary:
@@ -211,9 +213,9 @@ class Encoder:
             raise SettingsError(f"{name} cannot score classes that it was not trained on: omit the classes.")
         method = copy.copy(self.method)  # shares all parameters, but not the classes
         method.set_classes(names, self.bundle.templates)
-        decoupled = "classes" in method.decoupled_on and not {*names} <= {*self.classes}
+        decoupled = "classes" in method.declaration.decoupled_on and not {*names} <= {*self.classes}
         vocabulary = Vocabulary.of(method, self.own_vocabulary.precision, decoupled=decoupled)
-        if not method.text_depends_on_image and method.cosine_scores:
+        if not method.declaration.text_depends_on_image and method.declaration.cosine_scores:
             # Without the prompts of the copy, which are much larger than the features.
             vocabulary = replace(vocabulary, method=self.method)
             with self._caching:

@@ -38,7 +38,8 @@ from dear.evaluation.environment import environment
 from dear.evaluation.resolve import MethodSetup, ResolvedRun, Select
 from dear.evaluation.session import Session
 from dear.evaluation.trial import Trial, copy_stored, remove_checkpoints, teacher_facts
-from dear.methods.registry import AUTO, FIT_METHOD, method_class
+from dear.methods.optional import LeavesOut
+from dear.methods.registry import AUTO, FIT_METHOD
 from dear.progress import OnStep, Progress, Steps, TrainingStep
 from dear.reading.files import ReadingError, expanded
 from dear.reading.tensors import read_tensors
@@ -137,7 +138,7 @@ def fit(
         )
     setup = MethodSetup(FIT_METHOD if method == AUTO else method, settings or {})
     dataset = dataset or DataSettings()
-    if method == AUTO or method_class(method).cheap:  # cross-validated, so that no image is kept aside
+    if method == AUTO or setup.declared.cheap:  # cross-validated, so that no image is kept aside
         dataset = dataset.with_test_share(config.get("training", {}).get("held_out", 0.0))
     sources = [data] if isinstance(data, str | Path) else data if is_several(data) else ()
     warn_of_no_effect(setup, train)
@@ -219,7 +220,7 @@ def fit(
 
 def warn_of_no_effect(setup: MethodSetup, train: Mapping[str, Any]) -> None:
     """Name the settings of training that a method without steps does not use."""
-    if setup.declared.trains and method_class(setup.method).takes_steps:
+    if setup.declared.trains == "in steps":
         return
     if unused := [f"--train.{name.replace('_', '-')}" for name in train if name not in OF_VIEWS]:
         verb = "has" if len(unused) == 1 else "have"
@@ -292,7 +293,8 @@ def _report_steps(report: Progress, *, teacher: bool) -> OnStep:
 def make_bundle(trial: Trial, images: FitImages, name: BackboneName, choice: Choice | None) -> Bundle:
     """The bundle of a trained method, not yet calibrated or measured."""
     run, dataset = trial.run, images.dataset
-    cost, with_images = trial.method.describe_names(), {*dataset.train.labels.tolist()}
+    method, with_images = trial.method, {*dataset.train.labels.tolist()}
+    cost = method.describe_names() if isinstance(method, LeavesOut) else {}
     named = tuple(name for label, name in enumerate(dataset.classnames) if label not in with_images)
     return Bundle(
         method=run.setup.method,

@@ -43,7 +43,7 @@ from dear.data.sources.table import CHECKED, PREDICTED, read_answers
 from dear.errors import DataError, OutputError
 from dear.evaluation.resolve import MethodSetup
 from dear.evaluation.session import Session
-from dear.methods.registry import AUTO, FIT_METHOD, known_method, method_class
+from dear.methods.registry import AUTO, FIT_METHOD, known_method
 from dear.progress import Progress, Steps
 from dear.reading.files import CORRECTIONS, expanded
 from dear.report.render import THUMBNAIL, data_url, render_page, write_page
@@ -239,7 +239,7 @@ def review_data(
         choice = choose_method(session, run, progress=report) if method == AUTO else None
         if choice is not None:
             setup = choice.setup
-        elif not method_class(setup.method).cheap:
+        elif not setup.declared.cheap:
             setup = MethodSetup(FIT_METHOD)
         scores = (choice and choice.left_out) or left_out.scores(left_out.build(setup))
         review = review_images(left_out, scores, answered_contents(data))

@@ -15,6 +15,7 @@ from dear.backbone.names import LITE, RANDOM, TINY, is_architecture
 from dear.errors import BundleError, DearError
 from dear.evaluation.records import WEIGHTS, may_be_record, read_record
 from dear.methods.base import Method
+from dear.methods.optional import keep_known_scores
 from dear.methods.registry import METHODS, known_method
 from dear.reading.files import ReadingError, expanded
 from dear.reading.tensors import read_tensors
@@ -70,7 +71,7 @@ def load_run(
     bundle = bundle_of_run(expanded(record))
     clip = clip or bundle.load_backbone(device, pretrained)
     method = bundle.build(clip)
-    method.spares_known = False  # all classes are scored alike, as in the run
+    keep_known_scores(method, keep=False)  # all classes are scored alike, as in the run
     return SavedRun(bundle, clip, method)
 
 

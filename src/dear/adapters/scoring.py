@@ -31,6 +31,7 @@ from dear.errors import DataError, SettingsError, warn
 from dear.evaluation.metrics import compute_scores
 from dear.evaluation.predictions import Predictions, predict
 from dear.evaluation.trial import Trial
+from dear.methods.optional import keep_known_scores
 from dear.methods.registry import frozen_clip
 from dear.progress import Progress, silent
 from dear.stats import group_share_interval
@@ -230,7 +231,7 @@ def find_classes(
 def calibrate_bundle(bundle: Bundle, trial: Trial, images: Images) -> Bundle:
     """The bundle with the best temperature for images that it was not fitted on."""
     precision, cache = trial.run.training.precision, trial.session.cache
-    trial.method.spares_known = True
+    keep_known_scores(trial.method)
     held_out = predict(trial.method, images, precision=precision, cache=cache)
     numbers = number_groups(images)
     groups = torch.arange(len(held_out.labels)) if numbers is None else numbers

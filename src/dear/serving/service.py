@@ -147,7 +147,7 @@ class Service:
         known = self.predictor.cached_vocabulary(names)
         if known is not None:
             return known
-        per_image = self.predictor.method.text_depends_on_image
+        per_image = self.predictor.method.declaration.text_depends_on_image
         at_most("request_classes_per_image" if per_image else "request_classes", len(names), "the request")
         at_most("class_name", max(map(len, names)), "the request")
         return await run_in(self._names, self.predictor.vocabulary, names)

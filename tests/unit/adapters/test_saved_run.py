@@ -76,7 +76,7 @@ def test_a_loaded_run_has_the_recorded_scores(name: str, small_clip: Clip, tmp_p
             method.set_classes([names[label] for label in labels], noise_dataset().templates)
         with torch.no_grad():
             features = method.image_features(method.image_trunk(views_of(small_clip, labels)))
-            is_novel = part == "novel" and "classes" in method.decoupled_on
+            is_novel = part == "novel" and "classes" in method.declaration.decoupled_on
             logits = method.logits(features, method.text_features(), decoupled=is_novel)
         columns = [method.classnames.index(names[label]) for label in labels]
         recorded = load_predictions(path.with_suffix(".npz"), part)
