@@ -102,8 +102,11 @@ def correct(listing: Listing, table: Path, settings: DataSettings) -> Listing:
     """A data set with its corrections. Images stay on the side of a split; a class that loses its last image
     is none. A benchmark stays as it was published.
 
-    Of several rows of a content that of the file itself counts, then one with a class, for copies are of one
-    class; a row that leaves out a file leaves out its copies only if the file is gone.
+    Of several rows with the content of a file, the first of these counts:
+
+    1. the row of the file itself;
+    2. a row with a class, because copies have one class;
+    3. a row that leaves out another file that is gone.
     """
     corrections = read_corrections(table)
     if not corrections or listing.benchmark:
