@@ -217,7 +217,7 @@ def build_dataset(listing: Listing, settings: DataSettings, read: ReadImage | No
 
 
 @contextmanager
-def held_notes() -> Iterator[list[warnings.WarningMessage]]:
+def deferred_warnings() -> Iterator[list[warnings.WarningMessage]]:
     """Hold warnings, such as the notes on data sets, until the block ends, and yield the list of them.
 
     Each is issued once. An error in the block drops them, so that the user sees the error alone.
@@ -286,9 +286,9 @@ def _read_content(folder: Path, settings: DataSettings) -> Listing:
         listing = replace(table.read_table(whole, settings), name=name)
         folders = subfolders(folder)
         if any(subfolders(folder / inside) for inside in folders) or len(folders) > 1:
-            told = f"its table {whole.name} says what its classes are, not its folders"
+            reason = f"its table {whole.name} says what its classes are, not its folders"
             hint = "--dataset.layout classes, or domains, reads these"
-            listing = replace(listing, notes=(*listing.notes, f"{told}; {hint}"))
+            listing = replace(listing, notes=(*listing.notes, f"{reason}; {hint}"))
     if left_out:
         listing = replace(listing, notes=(*listing.notes, f"left out: {list_names(left_out, FEW)}"))
     return listing

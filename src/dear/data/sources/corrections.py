@@ -142,12 +142,12 @@ def correct(listing: Listing, table: Path, settings: DataSettings) -> Listing:
                 counts["label", verb] += 1
             splits[part].append(corrected)
     used = len({*chosen.values()})
-    told = [f"{plural(count, noun)} {verb}" for (noun, verb), count in counts.items()]
+    counted = [f"{plural(count, noun)} {verb}" for (noun, verb), count in counts.items()]
     if elsewhere := len(corrections) - used:
-        told.append(f"{elsewhere} of files that are not here")
+        counted.append(f"{elsewhere} of files that are not here")
     notes = [
         *listing.notes,
-        f"{CORRECTIONS}: {used} of {plural(len(corrections), 'row')} used: {', '.join(told)}",
+        f"{CORRECTIONS}: {used} of {plural(len(corrections), 'row')} used: {', '.join(counted)}",
     ]
     return _with_classes(replace(listing, notes=(*notes, *new)), labels, splits)
 
