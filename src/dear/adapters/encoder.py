@@ -178,8 +178,8 @@ class Encoder:
         """Raise BundleError for what a bundle computes if it is not finite, or was made of such values."""
         if not all(values.isfinite().all() for values in results):
             raise BundleError(
-                f"{self.bundle.title} predicts NaN or infinity: its parameters or settings are too large. Fit "
-                "it again with `dear fit`."
+                f"{self.bundle.title} predicts NaN or infinity: its parameters or settings are too large. "
+                "Fit it again with `dear fit`."
             )
 
     def vocabulary(self, classes: Sequence[str] | None = None) -> Vocabulary:
