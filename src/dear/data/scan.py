@@ -3,7 +3,7 @@ in a group, and the split follows from the groups: in this order, for all comman
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Self
 
 from dear.data.image_check import find_copies, group_images
@@ -36,12 +36,12 @@ class Scan:
     """
 
     listing: Listing
-    has_drawn: bool = False
-    contents: Mapping[str, bytes] = field(default_factory=dict)
-    thumbnails: Mapping[str, Thumbnail] = field(default_factory=dict)
-    faults: Mapping[str, str] = field(default_factory=dict)
-    groups: Mapping[str, str] = field(default_factory=dict)
-    objects: Mapping[str, ObjectFacts] = field(default_factory=dict)
+    has_drawn: bool
+    contents: Mapping[str, bytes]
+    thumbnails: Mapping[str, Thumbnail]
+    faults: Mapping[str, str]
+    groups: Mapping[str, str]
+    objects: Mapping[str, ObjectFacts]
 
     def rename(self, name: Callable[[str], str]) -> Self:
         """The scan with other names for the images, for messages."""

@@ -103,3 +103,17 @@ def test_each_image_in_memory_is_read_once_before_training(
     dataset = load_dataset(data, settings)
     prepare_data(dataset, MethodSetup("dear+"), None, 1, "last")
     assert read == dict.fromkeys(range(12), 1)
+
+
+def test_what_is_remembered_of_files_changes_no_result(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files that are only hashed have no thumbnails, also if an earlier command has made these."""
+    monkeypatch.setattr(hashes, "SETTLED", 0)
+    files, cache = sorted(photos.glob("a/*.png")), tmp_path / "cache"
+    hashed = hashes.read_files(files, 1, cache, decoded=False)
+    decoded = hashes.read_files(files, 1, cache, decoded=True)
+    assert all(facts.thumbnail for facts in decoded)
+    assert [facts.content for facts in decoded] == [facts.content for facts in hashed]
+    assert hashes.read_files(files, 1, cache, decoded=False) == hashed
+    assert hashes.read_files(files, 1, cache, decoded=True) == decoded

@@ -59,12 +59,11 @@ def read_files(paths: Sequence[Path], threads: int, cache: Path, *, decoded: boo
     rows = {stamps[number]: facts.content + facts.thumbnail for number, facts in computed.items()}
     if settled := {stamp: row for stamp, row in rows.items() if stamp and row}:
         _remember(cache / FILE, settled, TABLE)
-    return [
-        computed[number]
-        if number in computed
-        else FileFacts(known[stamp][:HASH_BYTES], known[stamp][HASH_BYTES:])
-        for number, stamp in enumerate(stamps)
-    ]
+    facts = {
+        stamp: FileFacts(row[:HASH_BYTES], row[HASH_BYTES:] if decoded else b"")
+        for stamp, row in known.items()
+    }
+    return [computed[number] if number in computed else facts[stamp] for number, stamp in enumerate(stamps)]
 
 
 def recall_features(cache: Path, keys: Sequence[bytes]) -> dict[bytes, bytes]:
