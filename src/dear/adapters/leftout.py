@@ -86,8 +86,8 @@ class LeftOut:
     """
 
     def __init__(self, session: Session, run: ResolvedRun, unlabeled: Images | None = None) -> None:
-        """Those of a run, whatever its method. ``unlabeled`` are images without labels that a method may
-        learn from too.
+        """Prepare the leave-out folds of a run, whatever its method. ``unlabeled`` are images without labels
+        that a method may learn from too.
         """
         self.session, self.run, self.dataset, self.unlabeled = session, run, run.source, unlabeled
         seed, classes = run.seed, len(run.source.classnames)

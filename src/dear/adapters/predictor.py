@@ -17,7 +17,7 @@ from PIL import Image
 from torch import Tensor
 
 from dear.adapters.bundle import Bundle, distinct
-from dear.adapters.reading import ImageReader
+from dear.adapters.feature_reader import ImageReader
 from dear.adapters.results import ClassScore, Prediction, Suggestion, Unreadable
 from dear.adapters.wording import UNOWNED, describe_names
 from dear.backbone.clip import Clip
@@ -222,8 +222,8 @@ class Predictor:
         """Raise BundleError for what a bundle computes if it is not finite, or was made of such values."""
         if not all(values.isfinite().all() for values in results):
             raise BundleError(
-                f"{self.bundle.title} gives no numbers: its parameters or settings are too large. Fit it "
-                "again with `dear fit`."
+                f"{self.bundle.title} predicts NaN or infinity: its parameters or settings are too large. "
+                "Fit it again with `dear fit`."
             )
 
     def predict_proba(self, images: Any, classes: Sequence[str] | None = None) -> np.ndarray:

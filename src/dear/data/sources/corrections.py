@@ -103,8 +103,11 @@ def correct(listing: Listing, table: Path, settings: DataSettings) -> Listing:
     """A data set with its corrections. Images stay on the side of a split; a class that loses its last image
     is none. A benchmark stays as it was published.
 
-    Of several rows of a content that of the file itself counts, then one with a class, for copies are of one
-    class; a row that leaves out a file leaves out its copies only if the file is gone.
+    If several rows have the content of a file, the first of these counts:
+
+    1. the row of the file itself;
+    2. a row that gives a class, because copies are of one class;
+    3. a row that leaves an image out, if the file that it names is gone.
     """
     corrections = read_corrections(table)
     if not corrections or listing.benchmark:
