@@ -9,6 +9,7 @@ from .adapters.predictor import Predictor as Predictor
 from .adapters.review import apply_labels as apply_labels
 from .adapters.review import find_label_issues as find_label_issues
 from .adapters.saved_run import SavedRun as SavedRun
+from .adapters.saved_run import load_bundle as load_bundle
 from .adapters.saved_run import load_run as load_run
 from .adapters.scoring import evaluate_bundle as evaluate_bundle
 from .backbone.loading.load import load_clip as load_clip

@@ -27,22 +27,21 @@ from dear.adapters.bundle_config import (
     config_hash,
     download_bundle,
     is_hub_id,
-    model_card,
     read_config,
     without_folders,
 )
 from dear.adapters.facts import BundleScores, TrainingFacts
+from dear.adapters.model_card import model_card
 from dear.backbone.clip import Clip, Identity, tensors_hash
 from dear.backbone.loading import hub
 from dear.backbone.loading.load import folder_for, load_clip, named_weights
 from dear.backbone.names import is_published, may_be_folder
 from dear.curation.issues import REFUSED_SHARE, Issue
 from dear.curation.outliers import PREFIX, OutlierModel, describe_refusal
-from dear.data.images.photos import HASH_BYTES
+from dear.data.images.forms import HASH_BYTES
 from dear.data.settings import checked_templates
 from dear.data.sources.class_names import require_distinct
 from dear.errors import BundleError, DataError, DearError, first_line
-from dear.evaluation.records import may_be_record
 from dear.methods.base import Method
 from dear.methods.declaration import MethodSettings
 from dear.methods.optional import ResizesTensors, keep_known_scores
@@ -257,15 +256,11 @@ class Bundle:
         token: str | bool | None = None,
         cache_dir: Path | str | None = None,
     ) -> Self:
-        """Read a bundle from a folder, from the hub, given OWNER/NAME, or that of a run, given its record. No
-        code in it is executed. Raises BundleError for one that is missing, damaged or of another schema.
+        """Read a bundle from a folder, or from the hub, given OWNER/NAME; `load_bundle` also takes the record
+        of a run. No code in it is executed. Raises BundleError for one that is missing, damaged or of another
+        schema.
         """
         folder = expanded(folder_or_hub_id)
-        if may_be_record(folder):
-            from dear.adapters.saved_run import bundle_of_run  # which needs this module
-
-            of_run: Any = bundle_of_run(folder)
-            return of_run  # type: ignore[no-any-return]
         if not folder.exists() and is_hub_id(str(folder_or_hub_id)):
             folder = download_bundle(str(folder_or_hub_id), revision, token=token, cache_dir=cache_dir)
         config, path = read_config(folder), folder / ADAPTER

@@ -16,7 +16,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from dear import __version__
-from dear.adapters.predictor import Predictor, Vocabulary
+from dear.adapters.encoder import Vocabulary
+from dear.adapters.predictor import Predictor
 from dear.adapters.results import Exported
 from dear.backbone.text import TextTower
 from dear.backbone.vision import VisionTower

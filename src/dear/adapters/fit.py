@@ -28,7 +28,7 @@ from dear.curation.outliers import OutlierModel, fit_outlier_model
 from dear.curation.unlabeled import add_unlabeled, read_unlabeled, require_taken
 from dear.data.dataset import Dataset
 from dear.data.images.photos import split_hashes
-from dear.data.loading import held_notes, is_several, of_world
+from dear.data.loading import deferred_warnings, is_several, of_world
 from dear.data.settings import DataSettings
 from dear.data.sources.class_names import with_spaces
 from dear.data.sources.corrections import answered_contents
@@ -154,7 +154,7 @@ def fit(
         if folder is not None:
             stack.enter_context(locked(folder, dataset.cache_folder()))
         report = progress if progress is not None else stack.enter_context(Steps())
-        with held_notes():
+        with deferred_warnings():
             source = read_data(data, dataset, shots, names_by_key).require_single_labels()
             source = add_named(source, add_classes)
             images = prepare_data(source, setup, shots, seed, select)
@@ -206,7 +206,7 @@ def fit(
             issues = (*reviewed.wrong_labels(), *reviewed.twins(with_test=test is not None))
             bundle = replace(bundle, review=issues, training=facts)
         for file in features_files:
-            tell_reused(file.parent, session.cache)
+            report_reused(file.parent, session.cache)
         if folder is not None:
             save(bundle, folder)
             save_readouts(folder, session.cache.used_readouts())
@@ -391,7 +391,7 @@ def save_readouts(folder: Path, tensors: Mapping[str, Tensor]) -> None:
         (folder / FEATURES).unlink(missing_ok=True)
 
 
-def tell_reused(folder: Path, cache: Cache) -> None:
+def report_reused(folder: Path, cache: Cache) -> None:
     """Say how many images the features of an earlier fit in a folder have spared."""
     images, known = len(cache.images), len(cache.images - cache.encoded)
     why = "" if known else ": they are others, or what encodes them is"

@@ -26,8 +26,9 @@ from dear.curation.wrong_labels import LabelScores, score_labels
 from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import leave_subsets
 from dear.data.images.decode import as_image
-from dear.data.images.photos import HeldImages, PhotoImages, file_hash, image_hashes, make_thumbnails
-from dear.data.loading import held_notes, name_listings, read_source
+from dear.data.images.forms import file_hash
+from dear.data.images.photos import HeldImages, PhotoImages, image_hashes, make_thumbnails
+from dear.data.loading import deferred_warnings, name_listings, read_source
 from dear.data.settings import DataSettings
 from dear.data.sources.class_names import WHOLE
 from dear.data.sources.corrections import (
@@ -227,7 +228,7 @@ def review_data(
     setup = MethodSetup(FIT_METHOD if method == AUTO else known_method(method))
     with ExitStack() as stack:
         report = progress if progress is not None else stack.enter_context(Steps())
-        with held_notes():
+        with deferred_warnings():
             source = read_data(data, settings, shots)
             images = prepare_data(source, setup, shots, seed, "last")
             session = Session(device)

@@ -14,9 +14,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from dear.adapters.bundle import Bundle
+from dear.adapters.encoder import Vocabulary
 from dear.adapters.facts import CROSS_VALIDATION, FEWEST_TO_CALIBRATE, BundleScores
 from dear.adapters.leftout import LeftOut, LeftOutScores
-from dear.adapters.predictor import Predictor, Vocabulary
+from dear.adapters.predictor import Predictor
 from dear.backbone.names import warn_of_toy
 from dear.curation.wrong_labels import score_labels
 from dear.data.dataset import Dataset, Images

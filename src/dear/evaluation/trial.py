@@ -27,6 +27,7 @@ from dear.methods.registry import build_method, frozen_clip
 from dear.progress import OnStep, TrainingStep, silent
 from dear.training.loop import train
 from dear.training.seeding import generator
+from dear.writing import remove_file
 
 
 @dataclass(eq=False)
@@ -265,7 +266,7 @@ def teacher_facts(run: ResolvedRun) -> dict[str, Any]:
 def remove_checkpoints(checkpoint: Path) -> None:
     """Remove the checkpoint of a finished run, and that of its teacher's training, where they exist."""
     for path in (checkpoint, _teacher_checkpoint(checkpoint)):
-        path.unlink(missing_ok=True)
+        remove_file(path)
 
 
 def _teacher_checkpoint(checkpoint: Path) -> Path:

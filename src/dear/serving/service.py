@@ -18,11 +18,12 @@ from prometheus_client.core import CounterMetricFamily, Metric
 from torch import Tensor
 
 from dear.adapters.attention import attention_maps
+from dear.adapters.encoder import Vocabulary
 from dear.adapters.index_encoder import BundleEncoder
-from dear.adapters.predictor import Predictor, Vocabulary
+from dear.adapters.predictor import Predictor
 from dear.data.images.decode import FORMATS, as_image, as_picture, encode_png, open_image
+from dear.data.images.forms import hash_image
 from dear.data.images.hashes import hash_files
-from dear.data.images.photos import hash_image
 from dear.data.images.transforms import eval_view, to_unit
 from dear.data.settings import DataSettings
 from dear.data.sources import archive

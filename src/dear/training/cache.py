@@ -13,7 +13,8 @@ from dear.backbone.device import mixed, precision_for
 from dear.backbone.names import Precision
 from dear.data.dataset import Images, fingerprint
 from dear.data.fewshot import leave_subsets
-from dear.data.images.photos import HASH_BYTES, LoadedImages, image_hashes
+from dear.data.images.forms import HASH_BYTES
+from dear.data.images.photos import LoadedImages, image_hashes
 from dear.data.images.transforms import load_test_views, prefetch
 from dear.methods.base import Method, Readout
 from dear.methods.optional import read_out, readout_key

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from dear.adapters.bundle_config import check_bundle
 from dear.adapters.predictor import Predictor
-from dear.adapters.saved_run import bundle_of_run, load_run
+from dear.adapters.saved_run import bundle_of_run, load_bundle, load_run
 from dear.backbone.clip import Clip
 from dear.data.fewshot import ClassSubset
 from dear.data.images.transforms import load_test_views, to_unit
@@ -93,6 +93,8 @@ def test_a_loaded_run_trains_on_and_becomes_a_bundle(small_clip: Clip, tmp_path:
     torch.testing.assert_close(predicted, loaded.method(views).detach(), rtol=1e-5, atol=1e-4)
     (record,) = (tmp_path / "runs").glob("*.json")
     check_bundle(record)
+    assert load_bundle(folder).tensors.keys() == load_bundle(record).tensors.keys()
+    assert load_bundle(loaded.bundle) is loaded.bundle
     assert torch.equal(Predictor(record, clip=small_clip).logits(views), predicted)
     trunk = loaded.method.image_trunk(views)
     optimizer = torch.optim.SGD(loaded.method.trainable, lr=0.1)
