@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from dear.data.loading import held_notes
+from dear.data.loading import deferred_warnings
 from dear.data.sources.benchmarks import NoRootError, named_benchmark, standard_name
 from dear.errors import DataError, DearError
 from dear.evaluation.experiment import Experiment, Machines, Run
@@ -37,7 +37,7 @@ def list_runs(
     DearError for any other error that would stop them.
     """
     session, listed, errors = open_session(machines), list[dict[str, Any]](), list[DearError]()
-    with held_notes():
+    with deferred_warnings():
         by_experiment = plan_runs(session, experiments)
         for task in chain.from_iterable(by_experiment):
             errors += list_missing(session, task.run) if task.missing else ()

@@ -302,7 +302,7 @@ def _used(training: Mapping[str, Any], record: Record) -> dict[str, Any]:
     """Those of some settings of training that changed a run."""
     declared = METHODS.get(record.get("method", ""))
     took_steps = "train" not in record or bool((record["train"] or {}).get("epochs"))
-    return used_training(training, steps=took_steps, images=declared is None or declared.trains)
+    return used_training(training, steps=took_steps, images=declared is None or declared.trains is not None)
 
 
 def _teacher(record: Record) -> dict[str, Any]:
