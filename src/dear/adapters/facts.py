@@ -75,12 +75,14 @@ class NameCost:
     Attributes:
         threshold: What is taken from its score.
         taken, found: The share of the images of other classes that become it, and of its own that do.
+        most: The largest share that one of the names takes that were tried.
     """
 
     threshold: Number
     taken: Share
     found: Share
     images: ImageCount
+    most: Share = 0.0
 
 
 @dataclass(frozen=True)

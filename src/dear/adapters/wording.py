@@ -180,6 +180,7 @@ def describe_names(cost: NameCost | None, classes: Sequence[str], known: Sequenc
     if not cost.images:
         return [f"{line}: too few images to measure what that finds."]
     outcome = f"it finds {cost.found:.1%} of its images and takes {cost.taken:.1%} of the others'"
+    outcome += f", up to {cost.most:.1%} by one name" if cost.most > cost.taken else ""
     tried = "Tried on left-out images, each class by its name, with the threshold that the others set"
     warning = " In use it may find half or fewer: give it images." if cost.found < SELDOM else ""
     if len(classes) - len(names) < FEWEST_FOR_NAMES:

@@ -24,12 +24,14 @@ class NameCost:
             threshold that the other names set.
         found: The share of its own images that become it.
         images: How many images were left out.
+        most: The largest share that one of the names takes in the same way.
     """
 
     threshold: float = 0.0
     taken: float = 0.0
     found: float = 0.0
     images: int = 0
+    most: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -59,18 +61,19 @@ def measure_names(names: Sequence[NameMargins]) -> NameCost:
     number = torch.cat([torch.full_like(name.others, at) for at, name in enumerate(names)])
     order = margins.argsort(descending=True)
     margins, number = margins[order], number[order]
-    threshold = taken = 0.0
+    threshold, lost = 0.0, list[int]()
     for level in range(LEVELS, -1, -1):
         share = NAME_COST * level / LEVELS
-        threshold, lost = _quantile(margins, share * pairs), 0
+        threshold, lost = _quantile(margins, share * pairs), []
         for at, name in enumerate(names):
             is_own: Bool[Tensor, margin] = number == at
             of_others = _quantile(margins[~is_own], share * (pairs - name.pairs))
-            lost += int((margins[is_own] > of_others).sum())
-        taken = lost / pairs
-        if taken <= NAME_COST:
+            lost.append(int((margins[is_own] > of_others).sum()))
+        if sum(lost) <= NAME_COST * pairs:
             break
-    return NameCost(threshold, taken, float((own > threshold).double().mean()), len(own))
+    found = float((own > threshold).double().mean())
+    most = max(count / name.pairs for count, name in zip(lost, names, strict=True) if name.pairs)
+    return NameCost(threshold, sum(lost) / pairs, found, len(own), most)
 
 
 def _quantile(descending: Float[Tensor, "margin"], above: float) -> float:

@@ -185,9 +185,10 @@ def test_candidates_are_told_from_what_is_promised() -> None:
 
 
 def test_few_classes_say_little_of_a_new_name() -> None:
-    cost = NameCost(threshold=0.1, taken=0.001, found=0.9, images=50)
+    cost = NameCost(threshold=0.1, taken=0.001, found=0.9, images=50, most=0.032)
     lines = [
         describe_names(cost, [*map(str, range(classes)), "lorry"], [*map(str, range(classes))])
         for classes in (6, 7)
     ]
     assert ["may take several percent" in line for [line] in lines] == [True, False]
+    assert "0.1% of the others', up to 3.2% by one name" in lines[1][0]

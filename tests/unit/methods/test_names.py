@@ -17,9 +17,9 @@ def test_the_threshold_by_hand() -> None:
     one of their 300 is, or less, and the last name takes as many as it has; three are too many.
     """
     cost = measure_names(margins([[], [1.0], [2.0], [3.0, 2.5]], 100))
-    assert cost == NameCost(2.0, 2 / 400, 0.5, 8)
+    assert cost == NameCost(2.0, 2 / 400, 0.5, 8, 2 / 100)
     cost = measure_names(margins([[], [1.0], [2.0], [3.0, 2.5, 2.2]], 100))
-    assert cost == NameCost(3.0, 3 / 400, 0.5, 8)
+    assert cost == NameCost(3.0, 3 / 400, 0.5, 8, 3 / 100)
     assert measure_names(margins([[], [], [], []], 100)) == NameCost(0.0, 0.0, 0.5, 8)
 
 
