@@ -70,17 +70,19 @@ class UnlabeledGain:
 
 @dataclass(frozen=True)
 class NameCost:
-    """What a class by its name alone does beside half of the other classes, on ``images`` that were left out.
+    """What a class by its name alone does beside other classes, on ``images`` that were left out.
 
     Attributes:
         threshold: What is taken from its score.
         taken, found: The share of the images of other classes that become it, and of its own that do.
+        most: The largest share that one of the names takes that were tried.
     """
 
     threshold: Number
     taken: Share
     found: Share
     images: ImageCount
+    most: Share = 0.0
 
 
 @dataclass(frozen=True)

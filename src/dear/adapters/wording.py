@@ -137,11 +137,18 @@ def describe_fit(method: str, facts: TrainingFacts) -> list[str]:
             interval = f"{100 * tried.low:.1f}% to {100 * tried.high:.1f}%"
             outcome = f"{100 * tried.accuracy:5.1f}% ({interval}), {tried.seconds:.1f} s"
         lines.append(f"  {tried.method:{width}}  {outcome}")
+    if len(facts.candidates) > 1:
+        lines.append(
+            "  (these choose the method, and are no promise: that is of new images, and of the choice too)"
+        )
     if facts.unlabeled is not None:
         lines.append(describe_unlabeled(facts.unlabeled))
     if facts.doubted_labels:
-        labels = plural(facts.doubted_labels, "label")
-        lines.append(f"Probabilities are calibrated without {labels} that may be wrong.")
+        used, doubted = facts.calibration_images, facts.doubted_labels
+        lines.append(
+            f"Probabilities are calibrated by {used} of {used + doubted} labels, to be safe without the "
+            f"{doubted} that the classifier contradicts most."
+        )
     if facts.uncalibrated:
         lines.append(f"Probabilities are not calibrated: {facts.uncalibrated}.")
     return [printable(line) for line in lines]
@@ -173,7 +180,8 @@ def describe_names(cost: NameCost | None, classes: Sequence[str], known: Sequenc
     if not cost.images:
         return [f"{line}: too few images to measure what that finds."]
     outcome = f"it finds {cost.found:.1%} of its images and takes {cost.taken:.1%} of the others'"
-    tried = "Tried on left-out training images, each class by its name beside half of the others"
+    outcome += f", up to {cost.most:.1%} by one name" if cost.most > cost.taken else ""
+    tried = "Tried on left-out images, each class by its name, with the threshold that the others set"
     warning = " In use it may find half or fewer: give it images." if cost.found < SELDOM else ""
     if len(classes) - len(names) < FEWEST_FOR_NAMES:
         warning += " With so few classes a new name may take several percent."

@@ -13,7 +13,6 @@ from dear.methods.dear_plus.correction import fit_correction
 from dear.methods.dear_plus.fitting import Examples, Fit, compute_class_scores, fit, fit_evidence
 from dear.methods.dear_plus.gaussian import SHRINKAGES, BayesFactors, LabeledGaussians
 from dear.methods.dear_plus.strengths import (
-    NAME_COST,
     PRIOR,
     Batches,
     LeftOutTerms,
@@ -30,6 +29,7 @@ from tests.unit.methods.slow_gaussians import (
     log_normal,
     slow,
 )
+from tests.unit.methods.slow_names import slow_cost
 
 LABELS = torch.tensor([0, 2, 1, 0, 2, 2, 1, 3, 0, 1, 3])
 
@@ -243,8 +243,8 @@ def test_a_name_takes_at_most_its_share_of_the_others_images() -> None:
     )
     cost = measure_name_cost(left_out, strengths)
 
-    def losses(threshold: float) -> tuple[int, int, float]:
-        taken, pairs, right = 0, 0, list[bool]()
+    def measure(threshold: float) -> tuple[list[tuple[list[float], int]], float]:
+        taken, right = [(list[float](), 60) for _ in range(classes)], list[bool]()
         for part, is_known in zip(terms, known, strict=True):
             inside = is_known.nonzero().flatten().tolist()
             for item, label in enumerate(labels.tolist()):
@@ -255,16 +255,15 @@ def test_a_name_takes_at_most_its_share_of_the_others_images() -> None:
                 level -= math.log(sum(math.exp(second[of]) for of in inside))
                 best = max(inside, key=first.__getitem__)
                 for name in {*range(classes)} - {*inside}:
-                    wins = second[name] + level - threshold > first[best]
-                    pairs += label in inside
-                    taken += wins and label == best
-                    right += [wins] * (label == name)
-        return taken, pairs, sum(right) / len(right)
+                    margin = second[name] + level - first[best]
+                    taken[name][0].extend([margin] * (label == best and margin > 0))
+                    right += [margin > threshold] * (label == name)
+        return taken, sum(right) / len(right)
 
-    taken, pairs, found = losses(cost.threshold)
+    taken, found = measure(cost.threshold)
     assert cost.threshold > 0
-    assert (cost.taken, cost.found, cost.images) == (taken / pairs, found, 2 * count // 2)
-    assert taken <= NAME_COST * pairs < losses(cost.threshold - 1e-9)[0]
+    assert (cost.threshold, cost.taken) == pytest.approx(slow_cost(taken))
+    assert (cost.found, cost.images) == (found, 2 * count // 2)
 
 
 def test_a_class_with_one_image_has_no_evidence_among_others_and_has_among_its_like() -> None:

@@ -119,11 +119,13 @@ class PhotoImages(LoadedImages):
         )
 
     def load(self, indices: Int[Tensor, "batch"], view: View | None = None) -> list[Any]:
-        """As `LoadedImages.load`. Raises DataError naming a file that cannot be decoded."""
+        """As `LoadedImages.load`. Raises DataError naming the path of a file that cannot be decoded, without
+        the folder, which of a zip is in the cache.
+        """
         try:
             return super().load(indices, view)
         except DataError as error:
-            raise DataError(f"{error} {SKIP}") from error
+            raise DataError(f"{error} {SKIP}".replace(os.path.join(self.folder, ""), "")) from error
 
     def digest(self, index: int) -> bytes:
         """The hash of an image's file. Raises DataError if it cannot be read."""
