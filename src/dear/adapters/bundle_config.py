@@ -11,6 +11,7 @@ from dataclasses import asdict
 from pathlib import Path, PureWindowsPath
 from typing import TYPE_CHECKING, Any
 
+from dear.adapters.operating import describe_decided, describe_point
 from dear.adapters.wording import describe_test, list_facts, list_metrics, verdict
 from dear.backbone.loading import hub
 from dear.backbone.names import CARD as CARD_OF_TINY
@@ -128,6 +129,10 @@ def model_card(bundle: "Bundle", title: str) -> str:
         facts=list_facts(bundle.training),
         metrics={} if scores is None else list_metrics(scores, 2),
         findings=verdict(scores) if scores else describe_test(None, bundle.training.earlier_test),
+        operating=[
+            *describe_point(bundle.training.operating),
+            *describe_decided(bundle.training.operating, scores.decided if scores else None),
+        ],
         caution=CARD_OF_TINY if bundle.model == TINY else "",
         literal=_literal,
         code=_code,

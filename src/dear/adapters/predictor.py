@@ -4,7 +4,7 @@ import copy
 import math
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
@@ -17,11 +17,13 @@ from PIL import Image
 from torch import Tensor
 
 from dear.adapters.bundle import Bundle, distinct
+from dear.adapters.operating import DECIDED, TO_A_PERSON
 from dear.adapters.reading import ImageReader
 from dear.adapters.results import ClassScore, Prediction, Suggestion, Unreadable
+from dear.adapters.vocabulary import Vocabulary
 from dear.adapters.wording import UNOWNED, describe_names
 from dear.backbone.clip import Clip
-from dear.backbone.device import mixed, precision_for
+from dear.backbone.device import precision_for
 from dear.backbone.names import Precision
 from dear.curation.outliers import Refusal
 from dear.curation.twins import choose_all, margins
@@ -30,7 +32,6 @@ from dear.data.images.transforms import eval_view, to_unit
 from dear.data.sources.corrections import answered_contents
 from dear.data.sources.objects import each_image
 from dear.errors import BundleError, DataError, SettingsError, warn
-from dear.methods.base import Method
 from dear.text import plural
 
 BATCH = 32
@@ -42,45 +43,6 @@ EVIDENCE = 2**24
 Picture = Image.Image | Path | str | bytes | np.ndarray | Tensor
 """An image: a path, a Pillow image, the bytes of an image file, or an array of height x width x 3 or a tensor
 of 3 x height x width, both without the 3 if gray (8-bit, or numbers in [0, 1])."""
-
-
-@dataclass(frozen=True)
-class Vocabulary:
-    """Candidate classes: a method set to them, their text features, whether features are decoupled (for
-    classes that it was not trained on), and the precision of features.
-    """
-
-    classes: tuple[str, ...]
-    method: Method
-    text: Float[Tensor, "class embed"]
-    decoupled: bool
-    precision: Precision
-
-    @classmethod
-    @torch.no_grad()
-    def of(cls, method: Method, precision: Precision, *, decoupled: bool = False) -> Self:
-        """The classes that a method is set to."""
-        like = method.clip.image.projection
-        with mixed(like.device, precision):
-            text = method.text_features().to(like)
-        return cls(tuple(method.classnames), method, text, decoupled, precision)
-
-    def image_features(
-        self, pixels: Float[Tensor, "batch channel height width"], *, frozen: bool = False
-    ) -> Float[Tensor, "feature batch embed"]:
-        """Unit image features of views in [0, 1]; with ``frozen`` that of the frozen backbone after them."""
-        like = self.method.clip.image.projection
-        read = self.method.with_frozen if frozen else self.method.image_features
-        with mixed(like.device, self.precision):
-            return read(self.method.image_trunk(pixels.to(like))).to(like)
-
-    def logits(self, image: Float[Tensor, "feature batch embed"]) -> Float[Tensor, "batch class"]:
-        """Scores of the classes, before the temperature."""
-        return self.method.logits(image, self.text, decoupled=self.decoupled)
-
-    def evidence(self, image: Float[Tensor, "feature batch embed"]) -> Float[Tensor, "feature batch class"]:
-        """The part of each feature in the scores."""
-        return self.method.evidence(image, self.text, decoupled=self.decoupled)
 
 
 class Predictor:
@@ -314,14 +276,35 @@ class Predictor:
     @torch.no_grad()
     def rank(
         self, features: Float[Tensor, "batch feature embed"], vocabulary: Vocabulary, top: int
-    ) -> list[tuple[tuple[ClassScore, ...], bool]]:
-        """The best classes of each image, from what `encode_all` gives, and whether it is of none of them."""
-        best = self.best_classes(features[:, : len(self.features)], vocabulary, top)
-        if (refusal := self.refusal(vocabulary.classes)) is None:
-            return [(candidates, False) for candidates in best]
-        numbers = {name: number for number, name in enumerate(vocabulary.classes)}
-        predicted = torch.tensor([numbers[candidates[0].name] for candidates in best], device=features.device)
-        return [*zip(best, refusal(features[:, -1], predicted).tolist(), strict=True)]
+    ) -> list[tuple[tuple[ClassScore, ...], bool, str, str]]:
+        """What a `Prediction` says of each image after its file, from what `encode_all` gives."""
+        image = features[:, : len(self.features)]
+        best, refused = self.best_classes(image, vocabulary, top), [False] * len(features)
+        if (refusal := self.refusal(vocabulary.classes)) is not None:
+            numbers = {name: number for number, name in enumerate(vocabulary.classes)}
+            predicted = torch.tensor(
+                [numbers[candidates[0].name] for candidates in best], device=features.device
+            )
+            refused = refusal(features[:, -1], predicted).tolist()
+        choices = self.decide(image, vocabulary, refused)
+        rows = zip(best, refused, choices, strict=True)
+        return [(candidates, is_refused, *choice) for candidates, is_refused, choice in rows]
+
+    def decide(
+        self, image: Float[Tensor, "batch feature embed"], vocabulary: Vocabulary, refused: Sequence[bool]
+    ) -> list[tuple[str, str]]:
+        """Whether each image is decided by the bundle's operating point or goes to a person, and the class
+        that it is decided to be of; both empty without one, and among other classes than the bundle's.
+        """
+        point = self.bundle.training.operating
+        if point is None or vocabulary.classes != self.classes:
+            return [("", "")] * len(image)
+        logits = vocabulary.logits(image.transpose(0, 1)).double() / self.bundle.temperature
+        choices = point.decide(logits.softmax(dim=1).cpu().numpy(), self.classes).tolist()
+        return [
+            (TO_A_PERSON, "") if is_refused or choice < 0 else (DECIDED, self.classes[choice])
+            for choice, is_refused in zip(choices, refused, strict=True)
+        ]
 
     @torch.no_grad()
     def best_classes(
