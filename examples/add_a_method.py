@@ -33,7 +33,6 @@ class AdapterSettings(dear.MethodSettings):
 class Adapter(dear.Method):
     """Mixes a share of a two-layer network's output into the image embedding; text features stay frozen."""
 
-    name = "adapter"
     settings: AdapterSettings
 
     def __init__(self, clip, generator, settings=None):

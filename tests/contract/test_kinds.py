@@ -21,6 +21,7 @@ from dear.backbone.loading.tiny import WordTokenizer
 from dear.backbone.vision import VisionTower
 from dear.errors import SettingsError
 from dear.methods.base import Method
+from dear.methods.optional import step_hooks
 from dear.methods.registry import METHODS
 from dear.roles.mask import role_mask
 from tests.conftest import CONTEXT, MEAN, STD, WORDS
@@ -88,7 +89,7 @@ def test_it_learns_and_leaves_the_frozen_weights_alone(kind: str, name: str) -> 
     torch.testing.assert_close(features.norm(dim=-1), torch.ones(features.shape[:-1]))
     if method.trainable:
         parts = method.loss(method.image_trunk(images()), LABELS, *target(method))
-        method.backward(parts, small.unscaled)
+        step_hooks(method).backward(parts, small.unscaled)
         assert all(one.grad is not None for one in method.trainable)
         reached = [_reached(one) for one in method.trainable]
         losses = train(method, 5)

@@ -15,7 +15,7 @@ from dear.adapters.leftout import LeftOut, LeftOutScores
 from dear.adapters.operating import OperatingGoal, OperatingPoint
 from dear.adapters.predictor import Predictor
 from dear.adapters.prepare import FitImages, add_named, check_run, prepare_data, read_data, resolve_run
-from dear.adapters.readouts import FEATURES, kept_if_interrupted, open_cache, save_readouts, tell_reused
+from dear.adapters.readouts import FEATURES, kept_if_interrupted, open_cache, report_reused, save_readouts
 from dear.adapters.review import require_applied, review_images, write_review
 from dear.adapters.scoring import (
     calibrate_bundle,
@@ -33,7 +33,7 @@ from dear.curation.outliers import OutlierModel, fit_outlier_model
 from dear.curation.unlabeled import add_unlabeled, read_unlabeled, require_taken
 from dear.data.dataset import Dataset
 from dear.data.images.photos import group_names, split_hashes
-from dear.data.loading import held_notes, is_several, of_world
+from dear.data.loading import deferred_warnings, is_several, of_world
 from dear.data.settings import DataSettings
 from dear.data.sources.class_names import with_spaces
 from dear.data.sources.corrections import answered_contents
@@ -44,7 +44,8 @@ from dear.evaluation.predictions import Predictions
 from dear.evaluation.resolve import MethodSetup, ResolvedRun, Select
 from dear.evaluation.session import Session
 from dear.evaluation.trial import Trial, copy_stored, remove_checkpoints, teacher_facts
-from dear.methods.registry import AUTO, FIT_METHOD, method_class
+from dear.methods.optional import LeavesOut
+from dear.methods.registry import AUTO, FIT_METHOD
 from dear.progress import OnStep, Progress, Steps, TrainingStep
 from dear.reading.files import expanded
 from dear.text import list_names
@@ -148,7 +149,7 @@ def fit(
         )
     setup = MethodSetup(FIT_METHOD if method == AUTO else method, settings or {})
     dataset = dataset or DataSettings()
-    if method == AUTO or method_class(method).cheap:  # cross-validated, so that no image is kept aside
+    if method == AUTO or setup.declared.cheap:  # cross-validated, so that no image is kept aside
         dataset = dataset.with_test_share(config.get("training", {}).get("held_out", 0.0))
     sources = [data] if isinstance(data, str | Path) else data if is_several(data) else ()
     warn_of_no_effect(setup, train)
@@ -164,7 +165,7 @@ def fit(
         if folder is not None:
             stack.enter_context(locked(folder, dataset.cache_folder()))
         report = progress if progress is not None else stack.enter_context(Steps())
-        with held_notes():
+        with deferred_warnings():
             source = read_data(data, dataset, shots, names_by_key).require_single_labels()
             source = add_named(source, add_classes)
             images = prepare_data(source, setup, shots, seed, select)
@@ -223,7 +224,7 @@ def fit(
             issues = (*reviewed.wrong_labels(), *reviewed.twins(with_test=test is not None))
             bundle = replace(bundle, review=issues, training=facts)
         for file in features_files:
-            tell_reused(file.parent, session.cache)
+            report_reused(file.parent, session.cache)
         if folder is not None:
             save(bundle, folder)
             save_readouts(folder, session.cache.used_readouts())
@@ -237,7 +238,7 @@ def fit(
 
 def warn_of_no_effect(setup: MethodSetup, train: Mapping[str, Any]) -> None:
     """Name the settings of training that a method without steps does not use."""
-    if setup.declared.trains and method_class(setup.method).takes_steps:
+    if setup.declared.trains == "in steps":
         return
     if unused := [f"--train.{name.replace('_', '-')}" for name in train if name not in OF_VIEWS]:
         verb = "has" if len(unused) == 1 else "have"
@@ -310,7 +311,8 @@ def _report_steps(report: Progress, *, teacher: bool) -> OnStep:
 def make_bundle(trial: Trial, images: FitImages, name: BackboneName, choice: Choice | None) -> Bundle:
     """The bundle of a trained method, not yet calibrated or measured."""
     run, dataset = trial.run, images.dataset
-    cost, with_images = trial.method.describe_names(), {*dataset.train.labels.tolist()}
+    method, with_images = trial.method, {*dataset.train.labels.tolist()}
+    cost = method.describe_names() if isinstance(method, LeavesOut) else {}
     named = tuple(name for label, name in enumerate(dataset.classnames) if label not in with_images)
     return Bundle(
         method=run.setup.method,

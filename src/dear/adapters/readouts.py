@@ -50,7 +50,7 @@ def save_readouts(folder: Path, tensors: Mapping[str, Tensor]) -> None:
         (folder / FEATURES).unlink(missing_ok=True)
 
 
-def tell_reused(folder: Path, cache: Cache) -> None:
+def report_reused(folder: Path, cache: Cache) -> None:
     """Say how many images the features of an earlier fit in a folder have spared."""
     images, known = len(cache.images), len(cache.images - cache.encoded)
     why = "" if known else ": they are others, or what encodes them is"

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from dear.backbone.block import Block
 from dear.backbone.device import Float32Norm
-from dear.backbone.readout import ResidualMlp
+from dear.backbone.pool import ResidualMlp
 from dear.backbone.vision import VisionTower
 
 Convention = Literal["public", "exact"]

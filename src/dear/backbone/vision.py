@@ -14,7 +14,7 @@ from dear.backbone.block import Block
 from dear.backbone.change import UNCHANGED, Change
 from dear.backbone.names import Access
 from dear.backbone.openclip import TIMM_MODEL_CLASS, is_instance
-from dear.backbone.readout import AttentionReadOut, MeanReadOut, ReadOut, ResidualMlp
+from dear.backbone.pool import AttentionReadOut, MeanReadOut, ReadOut, ResidualMlp
 from dear.backbone.towers import Bias, Tower, as_matrix
 
 MAX_IMAGES = 250
@@ -25,7 +25,7 @@ KEPT_BYTES = 2**25
 
 class VisionTower(Tower):
     """The image tower. Token 0 is the class token or, in a tower without one, a placeholder for the pooled
-    token: no layer reads or writes it, and the last one fills it (:mod:`dear.backbone.readout`). So tokens
+    token: no layer reads or writes it, and the last one fills it (:mod:`dear.backbone.pool`). So tokens
     have the same positions in every tower: 0, the patches row by row, learned tokens where injected.
 
     Attributes:

@@ -61,9 +61,9 @@ def command(
     require_folder(others)
     OperatingGoal.of(precision, costs, per_class=per_class)
     from dear.adapters.evaluation import evaluate  # loads torch: what can be refused is
-    from dear.data.loading import held_notes
+    from dear.data.loading import deferred_warnings
 
-    with held_notes(), progress_console().status("scoring"):
+    with deferred_warnings(), progress_console().status("scoring"):
         predictor = options.load(bundle)
         how: dict[str, Any] = {"split": split, "own_classes": classes == "bundle", "others": others, "by": by}
         goal: dict[str, Any] = {"precision": precision, "costs": costs, "per_class": per_class}
@@ -133,9 +133,9 @@ def command_compare(
         check_bundle(bundle)
     check_name(data, dataset)
     from dear.adapters.compare import PAGE, compare  # loads torch: what can be refused without it is
-    from dear.data.loading import held_notes
+    from dear.data.loading import deferred_warnings
 
-    with held_notes(), progress_console().status("comparing"):
+    with deferred_warnings(), progress_console().status("comparing"):
         device, pretrained = options.device, options.pretrained
         comparison = compare(
             first, second, data, out, dataset=dataset, device=device, pretrained=pretrained, by=by

@@ -39,9 +39,9 @@ def command(
     if data is not None:
         check_name(data, dataset)
     from dear.adapters.report_card import write_report_card  # loads torch: what can be refused is
-    from dear.data.loading import held_notes
+    from dear.data.loading import deferred_warnings
 
-    with held_notes(), progress_console().status("writing"):
+    with deferred_warnings(), progress_console().status("writing"):
         predictor = options.load(bundle)
         page = write_report_card(predictor, out, data, purpose=purpose, by=by, dataset=dataset)
     return {"page": page}

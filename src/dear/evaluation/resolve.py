@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -21,7 +21,7 @@ from dear.methods.declaration import (
     PublishedValues,
     published_values,
 )
-from dear.methods.registry import METHODS, known_method, method_class, methods_with_roles
+from dear.methods.registry import METHODS, known_method, methods_with_roles
 from dear.reading.typed import check_overrides
 from dear.training.settings import TrainSettings, resolve_training
 
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 RoleVariant = Literal["roles", "all-isolated", "all-mixed", "shuffled", "random"]
 """The role table unchanged, one of the paper's ablations of it, or roles drawn at random."""
 Select = Literal["last", "val"]
-TEMPLATE_END = "template"
-"""End of the names of settings that are templates of prompts, which go by the data set that is tested."""
 LONGEST_PART = 100
 """Most letters of a data set's name in a file name, which has at most 255 bytes."""
 
@@ -70,7 +68,7 @@ class MethodSetup:
         object.__setattr__(self, "method", known_method(self.method))
         settings = check_overrides(self.settings, self.declared.settings, f"the settings of {self.method}")
         object.__setattr__(self, "settings", settings)
-        if not (self.declared.needs_roles or self._takes_roles_unchanged):
+        if self.declared.roles is None and not self._takes_roles_unchanged:
             raise SettingsError(
                 f"{self.method} has no head roles: role_variant, quantile, attributes and roles apply to "
                 f"{' or '.join(methods_with_roles())}."
@@ -97,7 +95,7 @@ class MethodSetup:
     @property
     def can_lack_roles(self) -> bool:
         """True if the method also runs where no role table is known, and no option of the mask is set."""
-        return self.declared.without_roles and self._takes_roles_unchanged
+        return self.declared.roles == "optional" and self._takes_roles_unchanged
 
     @property
     def _takes_roles_unchanged(self) -> bool:
@@ -108,7 +106,7 @@ class MethodSetup:
         """The role table of a run; shuffled and random roles are others for each seed."""
         from dear.roles.variants import draw_roles, shuffle_roles, with_attributes, with_quantile, with_role
 
-        if roles is None or not self.declared.needs_roles:
+        if roles is None or self.declared.roles is None:
             return None
         if self.attributes is not None:
             roles = with_attributes(roles, self.attributes)
@@ -197,7 +195,7 @@ class ResolvedRun(RunConditions):
         this package. The source of a method outside the package counts.
         """
         what = self.protocol.fingerprint
-        if self.protocol.novelty in method_class(self.setup.method).decoupled_on:
+        if self.protocol.novelty in self.setup.declared.decoupled_on:
             what += " decoupled"
         if self.target_settings:
             by_name = {name: asdict(settings) for name, settings in self.target_settings.items()}
@@ -264,8 +262,7 @@ def file_part(text: str) -> str:
 
 def with_templates_of(settings: MethodSettings, other: MethodSettings) -> MethodSettings:
     """Settings with the templates of others of their kind."""
-    names = [item.name for item in fields(settings) if item.name.endswith(TEMPLATE_END)]
-    return replace(settings, **{name: getattr(other, name) for name in names})
+    return replace(settings, **{name: getattr(other, name) for name in settings.template_fields()})
 
 
 class ResolvedSettings(NamedTuple):
@@ -297,7 +294,7 @@ def resolve(
     theirs = authors.settings
     benchmark = benchmarks().get(dataset)
     if templates and (benchmark is None or tuple(templates) != (benchmark.template,)):
-        theirs = {name: value for name, value in theirs.items() if not name.endswith(TEMPLATE_END)}
+        theirs = {name: value for name, value in theirs.items() if name not in kind.template_fields()}
     settings = kind(**{**theirs, **student.teacher_settings, **setup.settings})
     training = resolve_training({**authors.training, **student.teacher_training}, train)
     return ResolvedSettings(settings, training, authors)

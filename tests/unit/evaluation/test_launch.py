@@ -29,9 +29,9 @@ DIVERGING = {"epochs": 5, "lr": 1e9, "weight_decay": 1e9, "warmup_epochs": 0}
 ZERO = (MethodSetup("zero-shot"),)
 BROKEN = """
 import dear
+from dear.methods.optional import UsesAllImages
 
-class Broken(dear.Method):
-    name = "broken"
+class Broken(dear.Method, UsesAllImages):
     settings: dear.MethodSettings
 
     def __init__(self, clip, generator, settings=None):

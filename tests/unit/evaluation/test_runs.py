@@ -22,7 +22,6 @@ from dear.evaluation.resolve import MethodSetup, run_name
 from dear.evaluation.runs import make_run, run_one
 from dear.evaluation.session import Session
 from dear.evaluation.trial import Trial
-from dear.methods.base import Method
 from dear.methods.gda.method import GDA
 from dear.progress import TrainingStep
 from dear.roles.variants import draw_roles, shuffle_roles, with_role
@@ -125,8 +124,7 @@ def test_all_of_a_training_is_timed(
         nonlocal seconds
         seconds += 50
 
-    for kind in (Method, GDA):
-        monkeypatch.setattr(kind, "before_training", lambda _method, images: prepare(images))
+    monkeypatch.setattr(GDA, "before_training", lambda _method, images: prepare(images))
     for setup in (DEAR, MethodSetup("gda")):
         session = Session()
         resolve = partial(resolve_run, session, roles=role_table(small_clip), train=TRAINING)

@@ -140,7 +140,7 @@ class TestOtherClasses:
         """A bundle's method is drawn with another seed than the one that was trained."""
         trained, loaded = make(small_clip, centers="own"), make(small_clip, trained=False, seed=2)
         loaded.settings = trained.settings
-        loaded.make_room(trained.stored_tensors())
+        loaded.resize_to(trained.stored_tensors())
         loaded.load_state_dict(trained.state_dict())
         for method in (trained, loaded):
             method.set_classes(OTHERS, ["a photo of a {}"])

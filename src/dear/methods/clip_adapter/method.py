@@ -6,7 +6,7 @@ from torch.nn.functional import linear, normalize, relu
 
 from dear.backbone.clip import Clip
 from dear.methods.base import ImageFeatures, Method, Trunk
-from dear.methods.clip_adapter import ClipAdapterSettings
+from dear.methods.clip_adapter import METHOD, ClipAdapterSettings
 from dear.methods.shared import uniform
 
 
@@ -20,7 +20,7 @@ class ClipAdapter(Method):
     Differs from the code: if the feature is narrower than ``reduction``, the bottleneck has width 1 [ours].
     """
 
-    name = "clip-adapter"
+    declaration = METHOD
     settings: ClipAdapterSettings
 
     def __init__(

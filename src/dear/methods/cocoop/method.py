@@ -10,7 +10,7 @@ from torch.utils.checkpoint import checkpoint
 
 from dear.backbone.clip import Clip
 from dear.methods.base import ImageFeatures, Labels, Logits, Losses, Method, Target, TextFeatures, Trunk
-from dear.methods.cocoop import CoCoOpSettings
+from dear.methods.cocoop import METHOD, CoCoOpSettings
 from dear.methods.context import ContextPrompts, context_prompts, initial_context
 from dear.methods.shared import two_layers
 
@@ -25,9 +25,8 @@ class CoCoOp(Method):
     Source: arXiv 2203.05557; github.com/KaiyangZhou/CoOp at ff61507, trainers/cocoop.py.
     """
 
-    name = "cocoop"
+    declaration = METHOD
     settings: CoCoOpSettings
-    text_depends_on_image = True
     prompts_of_classes: ContextPrompts
 
     def __init__(

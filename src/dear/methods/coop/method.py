@@ -10,7 +10,7 @@ from torch.nn.functional import normalize
 from dear.backbone.clip import Clip
 from dear.methods.base import Method, TextFeatures
 from dear.methods.context import ContextPrompts, context_prompts, initial_context
-from dear.methods.coop import CoOpSettings
+from dear.methods.coop import METHOD, CoOpSettings
 
 
 class CoOp(Method):
@@ -24,7 +24,7 @@ class CoOp(Method):
     context.
     """
 
-    name = "coop"
+    declaration = METHOD
     settings: CoOpSettings
     prompts_of_classes: ContextPrompts
     context: nn.Parameter

@@ -19,14 +19,15 @@ from dear.methods.base import (
     TrainingImages,
     Trunk,
 )
-from dear.methods.linear_probe import LinearProbeSettings
+from dear.methods.linear_probe import METHOD, LinearProbeSettings
+from dear.methods.optional import UsesAllImages
 
 ENOUGH = 1e-7
 """Largest derivative of the mean loss, by what the solver varies, at which the solution is accepted: scores
 are then within 1e-4 of the exact ones."""
 
 
-class LinearProbe(Method):
+class LinearProbe(Method, UsesAllImages):
     """Multinomial logistic regression with an L2 penalty, solved by L-BFGS before training; no steps follow.
     With unit features f, their classes y, and r the mean length of the features before they were normalized:
 
@@ -41,12 +42,8 @@ class LinearProbe(Method):
     ``weight`` includes [ours]; in the code they keep their own lengths. c is not swept.
     """
 
-    name = "linear-probe"
-    cheap = True
+    declaration = METHOD
     settings: LinearProbeSettings
-    open_vocabulary = False
-    cosine_scores = False
-    takes_steps = False
     weight: nn.Parameter
     bias: nn.Parameter
 

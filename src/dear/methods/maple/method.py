@@ -10,7 +10,7 @@ from dear.backbone.clip import Clip
 from dear.backbone.text import TextTrunk
 from dear.methods.base import TextFeatures
 from dear.methods.context import context_ids, initial_context
-from dear.methods.maple import MapleSettings
+from dear.methods.maple import METHOD, MapleSettings
 from dear.methods.shared import CoupledPrompts
 
 
@@ -26,7 +26,7 @@ class MaPLe(CoupledPrompts):
     one also uses prompts in its additional layers [ours].
     """
 
-    name = "maple"
+    declaration = METHOD
     settings: MapleSettings
     placed: TextTrunk
 

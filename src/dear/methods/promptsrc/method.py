@@ -13,12 +13,13 @@ from dear.backbone.clip import Clip, fill
 from dear.backbone.text import TextTrunk
 from dear.methods.base import ImageFeatures, Labels, Losses, Method, Target, TextFeatures, Trunk
 from dear.methods.context import context_ids, initial_context
-from dear.methods.promptsrc import PromptSrcSettings
+from dear.methods.optional import StepHooks
+from dear.methods.promptsrc import METHOD, PromptSrcSettings
 from dear.methods.shared import add_epoch, deep_prompts, image_injection, text_injection
 from dear.methods.shared_settings import imagenet_templates
 
 
-class PromptSRC(Method):
+class PromptSRC(Method, StepHooks):
     """Self-regularized prompts: in each of the first layers of a tower, new prompts replace the previous
     ones; features and scores are regularized towards those of the frozen CLIP, whose text features are means
     over many templates; the final prompts are a Gaussian-weighted mean over epochs.
@@ -31,7 +32,7 @@ class PromptSRC(Method):
     constant).
     """
 
-    name = "promptsrc"
+    declaration = METHOD
     settings: PromptSrcSettings
     target = "trunk"
     placed: TextTrunk
@@ -84,11 +85,12 @@ class PromptSRC(Method):
         s, teacher = self.settings, self.teacher()
         frozen = self.frozen_image(trunk) if frozen is None else frozen
         image, text = self.image_features(trunk), self.text_features()
-        scores = self.scores(image, text)
+        scores = self.training_logits(image, text)
         ce = self.label_loss(scores, labels)
         text_distance = l1_loss(text, teacher)
         image_distance = l1_loss(image[0], frozen)
-        student, target = log_softmax(scores, 1), log_softmax(self.scores(frozen.unsqueeze(0), teacher), 1)
+        frozen_scores = self.training_logits(frozen.unsqueeze(0), teacher)
+        student, target = log_softmax(scores, 1), log_softmax(frozen_scores, 1)
         divergence = kl_div(student, target, reduction="sum", log_target=True) / scores.numel()
         loss = (
             ce + s.text_weight * text_distance + s.image_weight * image_distance + s.logit_weight * divergence

@@ -24,8 +24,9 @@ from dear.methods.base import (
     Trunk,
 )
 from dear.methods.context import PLACEHOLDER, lengths, prompt_ids
+from dear.methods.optional import ComputesTargets, ResizesTensors, StepHooks, UsesAllImages
 from dear.methods.shared import add_epoch, deep_prompts, image_injection, linear_values, text_injection
-from dear.methods.tac import TacSettings
+from dear.methods.tac import METHOD, TacSettings
 
 SENTENCES = 256
 """Descriptions that are encoded at a time."""
@@ -34,7 +35,7 @@ ROUNDS = 1000
 """Most rounds of k-means; tens of classes take a few."""
 
 
-class TAC(Method):
+class TAC(Method, ComputesTargets, ResizesTensors, StepHooks, UsesAllImages):
     """Task-aware clusters. The descriptions of a class give its target d_c, the frozen CLIP's mean feature;
     k-means finds the centers M of the targets of the training classes. Two linear maps make cluster tokens of
     M, the same for all layers, which enter each of the first layers of a tower anew, with its own prompts:
@@ -66,7 +67,7 @@ class TAC(Method):
     included.
     """
 
-    name = "tac"
+    declaration = METHOD
     settings: TacSettings
     target = "whole"
     centers: Float[Tensor, "cluster embed"]
@@ -206,7 +207,7 @@ class TAC(Method):
         image, text = self.image_features(trunk)[0], self.text_features()
         if self._step_seed is not None:
             image, frozen = self._drop_values(image, frozen, self._step_seed)
-        ce = self.label_loss(self.scores(image.unsqueeze(0), text), labels)
+        ce = self.label_loss(self.training_logits(image.unsqueeze(0), text), labels)
         text_distance, image_distance = l1_loss(text, teacher), l1_loss(image, frozen)
         loss = ce + s.text_weight * text_distance + s.image_weight * image_distance
         return {"loss": loss, "ce": ce, "text": text_distance, "image": image_distance}
@@ -244,7 +245,7 @@ class TAC(Method):
         """The trained parameters, the cluster centers, and what k-means starts from."""
         return super().stored_tensors() | {"centers": self.centers, "kmeans_seed": self.kmeans_seed}
 
-    def make_room(self, tensors: Mapping[str, Tensor]) -> None:
+    def resize_to(self, tensors: Mapping[str, Tensor]) -> None:
         """Take the number of stored cluster centers."""
         clusters = min(len(tensors["centers"]), self.settings.clusters) if "centers" in tensors else 0
         self._set_centers(self.centers.new_zeros(clusters, self.centers.shape[1]))

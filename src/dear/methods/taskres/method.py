@@ -9,7 +9,7 @@ from torch.nn.functional import normalize
 
 from dear.backbone.clip import Clip
 from dear.methods.base import Method, TextFeatures
-from dear.methods.taskres import TaskResSettings
+from dear.methods.taskres import METHOD, TaskResSettings
 
 
 class TaskRes(Method):
@@ -23,9 +23,8 @@ class TaskRes(Method):
     trained beforehand. Class names have spaces, where the code keeps the underscores of its data sets.
     """
 
-    name = "taskres"
+    declaration = METHOD
     settings: TaskResSettings
-    open_vocabulary = False
     base: Float[Tensor, "class embed"]
     residual: nn.Parameter
 

@@ -15,7 +15,7 @@ from dear.methods.base import Labels, Losses, Method, Target, TextFeatures, Trun
 from dear.methods.context import PLACEHOLDER, context_ids
 from dear.methods.shared import cosine_distance, normal, text_injection, two_layers
 from dear.methods.shared_settings import templates_or
-from dear.methods.tcp import TcpSettings
+from dear.methods.tcp import METHOD, TcpSettings
 
 
 class QuickGelu(nn.Module):
@@ -41,7 +41,7 @@ class TCP(Method):
     of tokens, which is not here. Towers of any width and any number of tokens are taken [ours].
     """
 
-    name = "tcp"
+    declaration = METHOD
     settings: TcpSettings
     placed: TextTrunk
 
@@ -89,7 +89,7 @@ class TCP(Method):
         """Cross-entropy, and the distance of text features from the frozen ones, over all classes."""
         del frozen  # the image features are frozen themselves
         text = self.text_features()
-        ce = self.label_loss(self.scores(self.image_features(trunk), text), labels)
+        ce = self.label_loss(self.training_logits(self.image_features(trunk), text), labels)
         distance = cosine_distance(text, self.frozen_text)
         return {"loss": ce + self.settings.text_weight * distance, "ce": ce, "text": distance}
 
