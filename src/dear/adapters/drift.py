@@ -2,6 +2,7 @@
 unusual, but not how many are right.
 """
 
+import math
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -213,7 +214,8 @@ def _expect_refused(predictor: Predictor) -> tuple[float, float] | None:
     known = predictor.known
     if known is None or predictor.refusal_threshold < 0:
         return None
-    return rank_interval(1 + predictor.refusal_threshold, int(known.groups))
+    limit, groups = predictor.refusal_threshold, int(known.groups)
+    return rank_interval(1 + (math.floor(limit) if groups == int(known.images) else limit), groups)
 
 
 @torch.no_grad()

@@ -73,6 +73,7 @@ def write_page_of(
     files. ``groups`` are rows of accuracy by what ``by`` names.
     """
     bundle, folder = predictor.bundle, expanded(folder)
+    is_own = point is bundle.training.operating
     mistakes = find_mistakes([ImagePredictions.of(predictions, images)])
     whole, _ = leave_subsets(images, torch.arange(len(images)))  # of which the mistakes have the numbers
     pictures = [
@@ -104,7 +105,7 @@ def write_page_of(
         direction=describe_calibration(bins),
         left_out=scores.left_out,
         images=len(images),
-        decisions=describe_decisions(point, scores),
+        decisions=[*describe_point(point), *describe_decided(point, scores.decided if is_own else None)],
         by=by,
         groups=groups,
     )
@@ -116,11 +117,6 @@ def write_page_of(
     tables["scores.csv"] = DataFrame({"score": [*numbers], "value": [*map(float, numbers.values())]})
     files = {name: csv_file(table) for name, table in tables.items()}
     return write_page(folder, PAGE, text, files, figures.values())
-
-
-def describe_decisions(point: OperatingPoint | None, scores: BundleScores) -> list[str]:
-    """What the page says of the operating point: the promise, and how it holds on these images."""
-    return [*describe_point(point), *describe_decided(point, scores.decided)]
 
 
 def load_view(predictor: Predictor, images: Images, index: int) -> UInt8[Tensor, "3 size size"]:
