@@ -13,9 +13,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from dear.adapters.bundle import Bundle
+from dear.adapters.encoder import BATCH
 from dear.adapters.feature_reader import ImageReader
 from dear.adapters.operating import DECIDED
-from dear.adapters.predictor import BATCH, Predictor
+from dear.adapters.predictor import Predictor
 from dear.adapters.results import Unreadable
 from dear.curation.two_samples import MOST, compare_samples
 from dear.data.fewshot import leave_subsets
