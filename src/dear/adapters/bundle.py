@@ -141,7 +141,7 @@ class Bundle:
         lines = wording.describe_test(scores, facts.earlier_test, is_chosen=bool(facts.chosen))
         with_images = [name for name in self.classes if name not in facts.named]
         lines += wording.describe_names(facts.name_cost, self.classes, with_images)
-        lines += wording.describe_fit(self.method, facts)
+        lines += wording.describe_fit(self.method, facts, scores)
         lines += describe_refusal(self.known, self.refuse, *tested)
         return "\n".join(lines + wording.describe_review(self.review, facts))
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dear.adapters.bundle_config import LIBRARY, without_folders
+from dear.adapters.operating import describe_decided, describe_point
 from dear.adapters.wording import describe_test, list_facts, list_metrics, verdict
 from dear.backbone.names import CARD as CARD_OF_TINY
 from dear.backbone.names import TINY
@@ -36,6 +37,10 @@ def model_card(bundle: Any, title: str) -> str:
         facts=list_facts(bundle.training),
         metrics={} if scores is None else list_metrics(scores, 2),
         findings=verdict(scores) if scores else describe_test(None, bundle.training.earlier_test),
+        operating=[
+            *describe_point(bundle.training.operating),
+            *describe_decided(bundle.training.operating, scores.decided if scores else None),
+        ],
         caution=CARD_OF_TINY if bundle.model == TINY else "",
         literal=_literal,
         code=_code,

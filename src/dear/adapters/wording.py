@@ -5,6 +5,7 @@ from dataclasses import fields
 from typing import Any
 
 from dear.adapters.facts import CROSS_VALIDATION, BundleScores, NameCost, TrainingFacts, UnlabeledGain
+from dear.adapters.operating import describe_decided, describe_point
 from dear.curation.issues import Issue, describe_issues
 from dear.methods.registry import FIT_METHOD, JUDGES_IMAGES
 from dear.stats import LEVEL, gain_interval, share_interval
@@ -125,9 +126,9 @@ def describe_test(
     return lines
 
 
-def describe_fit(method: str, facts: TrainingFacts) -> list[str]:
-    """Why a method was chosen and what it was chosen from, what images without labels were worth, how many
-    left-out training images are right, and why probabilities are not calibrated; each in lines if it is so.
+def describe_fit(method: str, facts: TrainingFacts, scores: BundleScores | None = None) -> list[str]:
+    """Why a method was chosen and what it was chosen from, what it decides by itself, what images without
+    labels were worth, and why probabilities are not calibrated; each in lines if it is so.
     """
     lines = [f"{method} is {facts.chosen}."] if facts.chosen else []
     width = max((len(tried.method) for tried in facts.candidates), default=0)
@@ -141,6 +142,8 @@ def describe_fit(method: str, facts: TrainingFacts) -> list[str]:
         lines.append(
             "  (these choose the method, and are no promise: that is of new images, and of the choice too)"
         )
+    lines += describe_point(facts.operating)
+    lines += describe_decided(facts.operating, scores.decided if scores else None)
     if facts.unlabeled is not None:
         lines.append(describe_unlabeled(facts.unlabeled))
     if facts.doubted_labels:

@@ -1,6 +1,7 @@
 """Sets of image files, checked at construction and decoded when loaded, and of images that Python has."""
 
 import hashlib
+import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
