@@ -80,7 +80,7 @@ def choose_method(
     # Those with the longest span first, so that the others go on from what these have computed.
     by_span = sorted(zip(names, candidates, strict=True), key=lambda pair: pair[1].declared.roles is None)
     for number, (name, setup) in enumerate(by_span, start=1):
-        step = f"method {number} of {len(names)}: {name}"  # a bar of its own, for they take unequal times
+        step = f"trying {name} ({number} of {len(names)})"  # a bar of its own, for they take unequal times
         progress(step, 0, 1)
         tried[name], of_images = assess(left_out, setup)
         progress(step, 1, 1)

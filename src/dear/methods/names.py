@@ -20,8 +20,8 @@ class NameCost:
 
     Attributes:
         threshold: What is taken from its score (`measure_names`).
-        taken: The share of the images of other classes that were right and become the class, with the
-            threshold that the other names set.
+        taken: The share of the images of other classes that were right and become the class, by the threshold
+            that the other names set.
         found: The share of its own images that become it.
         images: How many images were left out.
         most: The largest share that one of the names takes in the same way.
@@ -50,9 +50,11 @@ class NameMargins:
 
 
 def measure_names(names: Sequence[NameMargins]) -> NameCost:
-    """The least threshold, from 0 on, with which each name takes on average at most `NAME_COST` where the
-    other names alone set it, and what is taken so: the next name is none of those that set it. Where they
-    cannot keep it so low, the threshold with which none of all these takes anything. [ours]
+    """The least threshold, from 0 on, with which names take at most `NAME_COST` on average, and what each
+    takes where the others alone set it: the next name is none of those that set it. If this is more, the
+    threshold is raised until it is not, at most to where none of these names takes anything. What is told
+    stays that of the first threshold: of one that was raised until names took little, it would be too
+    little. [ours]
     """
     own, pairs = torch.cat([name.own for name in names]), sum(name.pairs for name in names)
     if not pairs:
@@ -61,19 +63,20 @@ def measure_names(names: Sequence[NameMargins]) -> NameCost:
     number = torch.cat([torch.full_like(name.others, at) for at, name in enumerate(names)])
     order = margins.argsort(descending=True)
     margins, number = margins[order], number[order]
-    threshold, lost = 0.0, list[int]()
+    threshold, told = 0.0, list[int]()
     for level in range(LEVELS, -1, -1):
         share = NAME_COST * level / LEVELS
-        threshold, lost = _quantile(margins, share * pairs), []
+        threshold, lost = _quantile(margins, share * pairs), list[int]()
         for at, name in enumerate(names):
             is_own: Bool[Tensor, margin] = number == at
             of_others = _quantile(margins[~is_own], share * (pairs - name.pairs))
             lost.append(int((margins[is_own] > of_others).sum()))
+        told = told or lost
         if sum(lost) <= NAME_COST * pairs:
             break
     found = float((own > threshold).double().mean())
-    most = max(count / name.pairs for count, name in zip(lost, names, strict=True) if name.pairs)
-    return NameCost(threshold, sum(lost) / pairs, found, len(own), most)
+    most = max(count / name.pairs for count, name in zip(told, names, strict=True) if name.pairs)
+    return NameCost(threshold, sum(told) / pairs, found, len(own), most)
 
 
 def _quantile(descending: Float[Tensor, "margin"], above: float) -> float:

@@ -234,7 +234,7 @@ def test_each_candidate_has_a_step_of_its_own(task: Dataset, clip: Clip) -> None
     """They take unequal times, so a common bar would promise an end that is far away."""
     seen = list[tuple[str, int, int]]()
     choose_method(*arguments(clip, task), progress=lambda *step: seen.append(step))
-    steps = [step for step in seen if step[0].startswith("method ")]
+    steps = [step for step in seen if step[0].startswith("trying ")]
     count = len(list_candidates(clip))
     assert [step[1:] for step in steps] == [(0, 1), (1, 1)] * count
     assert len({step for step, _, _ in steps}) == count

@@ -20,14 +20,15 @@ def least_threshold(names: Sequence[Taken], share: float) -> float:
 
 
 def slow_cost(names: Sequence[Taken]) -> tuple[float, float]:
-    """The threshold, and the share that each name takes with that of the others, on average."""
-    threshold = taken = 0.0
+    """The threshold, and the share that each name takes by the first one of the others, on average."""
+    threshold, told = 0.0, list[float]()
     for level in range(LEVELS, -1, -1):
         share, lost = NAME_COST * level / LEVELS, 0
         for at, (margins, _) in enumerate(names):
             others = [name for number, name in enumerate(names) if number != at]
             lost += sum(margin > least_threshold(others, share) for margin in margins)
-        threshold, taken = least_threshold(names, share), lost / sum(pairs for _, pairs in names)
-        if taken <= NAME_COST:
+        threshold = least_threshold(names, share)
+        told.append(lost / sum(pairs for _, pairs in names))
+        if told[-1] <= NAME_COST:
             break
-    return threshold, taken
+    return threshold, told[0]
