@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path, PureWindowsPath
 from typing import TYPE_CHECKING, Any
 
-from dear.adapters.wording import describe_test, list_facts, list_metrics, verdict
+from dear.adapters.wording import describe_doubt, describe_test, list_facts, list_metrics, verdict
 from dear.backbone.loading import hub
 from dear.backbone.names import CARD as CARD_OF_TINY
 from dear.backbone.names import TINY, may_be_folder
@@ -115,7 +115,8 @@ def model_card(bundle: "Bundle", title: str) -> str:
     """
     from huggingface_hub import ModelCard, ModelCardData
 
-    scores = bundle.scores
+    scores, facts = bundle.scores, bundle.training
+    doubt = describe_doubt(scores, facts) if scores else []
     card = ModelCard.from_template(
         ModelCardData(
             library_name=LIBRARY, pipeline_tag="image-classification", tags=["clip", bundle.method]
@@ -125,9 +126,9 @@ def model_card(bundle: "Bundle", title: str) -> str:
         title=title,
         backbone=without_folders(bundle.weights.model),
         settings=asdict(bundle.settings),
-        facts=list_facts(bundle.training),
+        facts=list_facts(facts),
         metrics={} if scores is None else list_metrics(scores, 2),
-        findings=verdict(scores) if scores else describe_test(None, bundle.training.earlier_test),
+        findings=[*verdict(scores), *doubt] if scores else describe_test(None, facts),
         caution=CARD_OF_TINY if bundle.model == TINY else "",
         literal=_literal,
         code=_code,
