@@ -218,8 +218,10 @@ def fit(
         if review and reviewed is not None:
             judge = "" if reviewed.method == bundle.method else reviewed.method
             facts = replace(bundle.training, judged_labels=len(reviewed.judged), judge=judge)
-            facts = replace(facts, is_precise=reviewed.scores.is_precise)
-            issues = (*reviewed.wrong_labels(), *reviewed.twins(with_test=test is not None))
+            is_precise, wrong = reviewed.scores.is_precise, reviewed.wrong_labels()
+            facts = replace(facts, is_precise=is_precise, suspect_labels=len(wrong) if is_precise else 0)
+            facts = replace(facts, confused=reviewed.confused_pairs)
+            issues = (*wrong, *reviewed.twins(with_test=test is not None))
             bundle = replace(bundle, review=issues, training=facts)
         for file in features_files:
             report_reused(file.parent, session.cache)
