@@ -98,7 +98,25 @@ def main(model: str, *paths: str) -> None:
         found = dict(zip(outputs, answers, strict=True))
         ranked = sorted(zip(found["probabilities"][0], classes, strict=True), reverse=True)
         best = [f"{name} {share:.1%}" for share, name in ranked[:3]]
-        print(f"{path}:", *["none of these?"] * bool(found.get("none_of_these", [0])[0]), ", ".join(best))
+        is_none = bool(found.get("none_of_these", [0])[0])
+        decision = decide(found["probabilities"][0], classes, json.loads(facts.get("operating", "null")))
+        said = ["to a person:" if is_none and decision else decision, "none of these?" if is_none else ""]
+        print(f"{path}:", *filter(None, said), ", ".join(best))
+
+
+def decide(probabilities: np.ndarray, classes: list[str], operating: dict[str, Any] | None) -> str:
+    """What the operating point of the file says of an image; "" for a file without one."""
+    if operating is None:
+        return ""
+    if "costs" in operating:
+        expected = probabilities @ np.array(operating["costs"])
+        best, asked = int(expected.argmin()), operating["person"]
+        goes = None not in asked and float(probabilities @ np.array(asked)) < expected[best]
+    else:
+        best = int(probabilities.argmax())
+        threshold = operating["thresholds"][best]
+        goes = threshold is None or probabilities[best] < threshold
+    return "to a person:" if goes else f"decided {classes[best]}:"
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Sets of image files, checked at construction and decoded when loaded, and of images that Python has."""
+"""Sets of image files, checked at construction and decoded when loaded, and of images in memory."""
 
 import hashlib
 import os

@@ -38,12 +38,14 @@ PROBABILITY, PREDICTED, CHECKED = "probability", "predicted", "checked"
 """Columns that `dear predict` writes beside class."""
 NONE = "none_of_these"
 """A column of both."""
+DECISION = ("decision", "decided_class")
+"""Columns of `dear predict` with an operating point."""
 SUGGESTED = "suggested"
 """The column that `dear suggest` writes beside an empty label."""
 WRITTEN_HERE = frozenset([PROBABILITY, PREDICTED, SUGGESTED])
 KEEP = "keep"
 """The answer that a label is right."""
-COLUMNS_READ = {*PATHS, *LABELS, "split", PROBABILITY, PREDICTED, CHECKED, NONE, SUGGESTED}
+COLUMNS_READ = {*PATHS, *LABELS, "split", PROBABILITY, PREDICTED, CHECKED, NONE, *DECISION, SUGGESTED}
 SAMPLE = 100  # rows of a table whose files are looked for
 WHOLE = re.compile(r"(\d{1,15})(?:\.0+)?", re.ASCII)
 NEGATIVE = re.compile(r"-+\d+", re.ASCII)
