@@ -297,6 +297,6 @@ def test_options_without_effect_are_named(tmp_path: Path) -> None:
         "train": {"epochs": 3},
     }
     for method in ("zero-shot", "linear-probe"):
-        sweep = Experiment(protocol=FewShot(), methods=(MethodSetup(method),), **options)
+        sweep = Experiment(protocol=FewShot(), methods=(MethodSetup(method),), out=tmp_path, **options)
         with pytest.warns(UserWarning, match=rf"--train\.epochs has no effect: {method}"):
             plan_runs(open_session(Machines("cpu")), [sweep])
