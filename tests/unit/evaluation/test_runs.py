@@ -293,7 +293,6 @@ def test_options_without_effect_are_named(tmp_path: Path) -> None:
     options: dict[str, Any] = {
         "data": ("street-signs",),
         "shots": (1,),
-        "out": tmp_path,
         "train": {"epochs": 3},
     }
     for method in ("zero-shot", "linear-probe"):
