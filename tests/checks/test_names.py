@@ -41,6 +41,7 @@ ALLOWED = {
     # What belongs to one method.
     "evaluation/ablations.py": "the ablations of DeAR's paper, whose method is named there once",
     "curation/outliers.py": "the evidence of DeAR+, fitted beside any method",
+    "curation/outlier_fit.py": "the same",
     "roles/table.py": "a method without head roles, in a message",
     "adapters/facts.py": "the baseline, beside an accuracy",
 }
