@@ -281,7 +281,8 @@ def describe_point(point: OperatingPoint | None) -> list[str]:
     decided = f"{share:.1%} of images ({LEVEL:.0%}: {low:.1%} to {high:.1%}) are decided"
     lines = [f"To be {percent} right, {at}: {decided}, {1 - share:.1%} go to a person."]
     lines.append(
-        f"{_describe_right(measured)} An image that looks like none of the classes goes to a person too."
+        f"{_describe_right(measured)} An image that looks like none of the classes goes to a person too, "
+        "and is not counted here."
     )
     if point.by_class is not None:
         others = [name for name in measured.per_class if name not in point.by_class]
