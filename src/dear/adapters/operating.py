@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from dear.adapters.costs import ASK, CostTable, read_costs
 from dear.errors import SettingsError
 from dear.reading.typed import Number, Range, Share
-from dear.stats import LEVEL, exact_share_bounds, group_share_interval, mean_interval
+from dear.stats import GROUPED, LEVEL, exact_share_bounds, group_share_interval, mean_interval
 from dear.text import FEW, list_names, plural, printable
 
 if TYPE_CHECKING:
@@ -265,7 +265,7 @@ def describe_point(point: OperatingPoint | None) -> list[str]:
     percent = f"{100 * (point.precision or 0):.4g}%"
     if not measured.decided:
         needed = math.ceil(math.log(1 - LEVEL) / math.log(point.precision or 0.5))
-        noun = "image" if measured.groups == measured.images else "group"
+        noun = "group" if measured.groups < GROUPED * measured.images else "image"
         which = f"{plural(needed, noun)} that are all right"
         if point.by_class is not None:
             return [f"Nothing is decided: no class is shown to be {percent} right, which takes {which}."]
@@ -275,7 +275,7 @@ def describe_point(point: OperatingPoint | None) -> list[str]:
             reason = f"of the {plural(measured.images, 'image')}, the surest {FIRST / STEPS:.0%} are not"
         return [f"Nothing is decided: no threshold is shown to be {percent} right, for {reason}."]
     share, low, high = measured.decided / measured.images, *measured.interval
-    at = f"accept a probability of {point.threshold:.6g} or more"
+    at = f"accept a probability of {_round_up(point.threshold or 0.0)} or more"
     if point.by_class is not None:
         at = f"accept the probability of each class ({len(point.by_class)} have one)"
     decided = f"{share:.1%} of images ({LEVEL:.0%}: {low:.1%} to {high:.1%}) are decided"
@@ -291,10 +291,17 @@ def describe_point(point: OperatingPoint | None) -> list[str]:
     return lines
 
 
+def _round_up(threshold: float) -> str:
+    """A threshold in a few digits, not below itself unless it is almost 1."""
+    digits = 4 if threshold < 0.999 else 6
+    rounded = math.ceil(threshold * 10**digits - 1e-9) / 10**digits
+    return f"{rounded if rounded < 1 else threshold:.{digits + 2}g}"
+
+
 def _describe_right(measured: Decided) -> str:
     """How many decided images are right, in a sentence."""
     share = measured.right / measured.decided
-    by_groups = "" if measured.groups == measured.images else ", by groups"
+    by_groups = ", by groups" if measured.groups < GROUPED * measured.images else ""
     return (
         f"{measured.right:,} of {measured.decided:,} decided are right, {share:.2%} "
         f"(at least {measured.low:.2%}, with {LEVEL:.0%} confidence{by_groups})."
