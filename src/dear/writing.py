@@ -77,7 +77,7 @@ def _hold(file: BinaryIO) -> bool:
 
 
 def remove_file(path: Path) -> None:
-    """Remove a file that no other process writes, and its parts that killed processes left. Raises OSError."""
+    """Remove a file that no other process writes, and what killed processes left of it. Raises OSError."""
     path.unlink(missing_ok=True)
     _remove_abandoned(path, age=0)
 

@@ -174,7 +174,7 @@ def class_attention(tower: VisionTower, images: Tensor, layers: Sequence[int]) -
         block = tower.block(layer)
         if layer in layers:
             query, key, _ = block.query_key_value(x, rotation=rotation)
-            query = query[:, :, :1] if tower.readout is None else query[:, :, first_patch:]
+            query = query[:, :, :1] if tower.pool is None else query[:, :, first_patch:]
             weights = attention_weights(query, key).mean(dim=2)
             maps[layer] = weights[:, :, first_patch:].unflatten(-1, (tower.side, tower.side))
         if layer < max(layers):

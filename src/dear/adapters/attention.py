@@ -47,7 +47,7 @@ def attention_maps(
     queries, keys = weights.shape
     first = keys - side**2 if layout.before_patches else before
     patches = weights[:, first : first + side**2]
-    of_class = patches[0] if tower.readout is None else patches[first : first + side**2].mean(dim=0)
+    of_class = patches[0] if tower.pool is None else patches[first : first + side**2].mean(dim=0)
     maps = {"class": of_class}
     if keys > side**2 + before:
         # The last layer is computed only for the tokens that are read: the class token, then these.

@@ -97,13 +97,22 @@ class Method(nn.Module):
     prompts: list[TextTrunk]
 
     def __init__(
-        self, clip: Clip, settings: MethodSettings | None = None, *, scale: float | None = None
+        self,
+        clip: Clip,
+        generator: torch.Generator | None = None,
+        settings: MethodSettings | None = None,
+        *,
+        scale: float | None = None,
     ) -> None:
-        """``scale`` is a constant factor on cosines in the scores; None takes the backbone's."""
+        """``generator`` is what a method draws its initial parameters from, if it draws any; ``scale`` is a
+        constant factor on cosines in the scores, and None takes the backbone's.
+        """
+        is_generator = generator is None or isinstance(generator, torch.Generator)
+        assert is_generator, "a method is built from (clip, generator, settings)"
         super().__init__()
         # frozen and shared: not a submodule, so neither trained nor saved with the method
         self.__dict__["clip"] = clip
-        self.settings, self._constant_scale = settings or MethodSettings(), scale
+        self.settings, self._constant_scale = settings or self.declaration.settings(), scale
         self.open_vocabulary = self.declaration.open_vocabulary
         self.image_from, self.text_from = clip.image.depth + 1, clip.text.depth + 1
         self.classnames: tuple[str, ...] = ()

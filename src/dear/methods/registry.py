@@ -221,7 +221,8 @@ def build_method(
             f"{name} needs a role table for {clip.identity}, but none is known: give one with --roles FILE."
         )
     options = {} if use_of_roles is None else {"roles": roles}
-    method = kind(clip, generator, settings, **options).eval()  # type: ignore[call-arg, arg-type]
+    settings = settings or METHODS[name].settings()
+    method = kind(clip, generator, settings, **options).eval()  # type: ignore[arg-type]
     method.declaration = METHODS[name]  # with the name of a class of another package
     _check_names(method)
     _check_spans(method, name, clip)

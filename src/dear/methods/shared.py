@@ -259,7 +259,7 @@ class Representation(Method, PlacesTokens, ABC):
     def __init__(
         self, clip: Clip, generator: torch.Generator, settings: RepresentationSettings, beta: float
     ) -> None:
-        super().__init__(clip, settings, scale=settings.scale)
+        super().__init__(clip, generator, settings, scale=settings.scale)
         self.beta = beta
         self.image_from, self.text_from = first_layers(clip, settings, settings.first, share=settings.share)
         self.tokens = nn.Parameter(

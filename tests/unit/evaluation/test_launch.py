@@ -35,7 +35,7 @@ class Broken(dear.Method, UsesAllImages):
     settings: dear.MethodSettings
 
     def __init__(self, clip, generator, settings=None):
-        super().__init__(clip, settings)
+        super().__init__(clip, generator, settings)
 
     def before_training(self, images):
         return {}['no such key']

@@ -154,13 +154,12 @@ class Taught(PromptKD):
 
 class Hiding(Method):
     def __init__(self, clip, generator, settings=None):
-        super().__init__(clip, settings)
+        super().__init__(clip, generator, settings)
         self.prompts = nn.ParameterList([torch.zeros(2)])
 
 
 class Nameless(Method):
-    def __init__(self, clip, generator, settings=None):
-        super().__init__(clip, settings)
+    pass
 
 
 class Averaging(Nameless):

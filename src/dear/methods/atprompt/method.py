@@ -44,7 +44,7 @@ class ATPrompt(CoupledPrompts):
     def __init__(
         self, clip: Clip, generator: torch.Generator, settings: AtPromptSettings | None = None
     ) -> None:
-        super().__init__(clip, s := settings or AtPromptSettings())
+        super().__init__(clip, generator, s := settings or AtPromptSettings())
         self.tokens, self.coupled = s.tokens, s.base == "maple"
         self.image_from, self.text_from = 1 if self.coupled else clip.image.depth + 1, 1
         like, shape = clip.text.projection, (s.tokens, clip.text.width)

@@ -42,7 +42,7 @@ class CLAP(Method, UsesAllImages):
     class_vectors: nn.Parameter
 
     def __init__(self, clip: Clip, generator: torch.Generator, settings: ClapSettings | None = None) -> None:
-        super().__init__(clip, settings or ClapSettings())
+        super().__init__(clip, generator, settings or ClapSettings())
         self.generator = generator
 
     @torch.no_grad()

@@ -26,7 +26,7 @@ class ClipAdapter(Method):
     def __init__(
         self, clip: Clip, generator: torch.Generator, settings: ClipAdapterSettings | None = None
     ) -> None:
-        super().__init__(clip, s := settings or ClipAdapterSettings())
+        super().__init__(clip, generator, s := settings or ClipAdapterSettings())
         like, embed = clip.image.projection, clip.image.embed_dim
         hidden = max(1, embed // s.reduction)
         self.down = nn.Parameter(uniform(like, generator, hidden, embed))

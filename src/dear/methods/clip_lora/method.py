@@ -39,7 +39,7 @@ class ClipLora(Method, StepHooks):
     def __init__(
         self, clip: Clip, generator: torch.Generator, settings: ClipLoraSettings | None = None
     ) -> None:
-        super().__init__(clip, s := settings or ClipLoraSettings(), scale=s.scale)
+        super().__init__(clip, generator, s := settings or ClipLoraSettings(), scale=s.scale)
         self.image_from = self.text_from = 1
         like = clip.image.projection
         image, text = (

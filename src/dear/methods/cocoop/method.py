@@ -32,7 +32,7 @@ class CoCoOp(Method):
     def __init__(
         self, clip: Clip, generator: torch.Generator, settings: CoCoOpSettings | None = None
     ) -> None:
-        super().__init__(clip, s := settings or CoCoOpSettings())
+        super().__init__(clip, generator, s := settings or CoCoOpSettings())
         self.text_from = 1
         self.words = " ".join(s.words.split()[: s.tokens])
         self.context = nn.Parameter(initial_context(clip, self.words, s.tokens, s.token_std, generator))

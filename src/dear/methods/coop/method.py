@@ -31,7 +31,7 @@ class CoOp(Method):
     generator: torch.Generator
 
     def __init__(self, clip: Clip, generator: torch.Generator, settings: CoOpSettings | None = None) -> None:
-        super().__init__(clip, s := settings or CoOpSettings())
+        super().__init__(clip, generator, s := settings or CoOpSettings())
         self.text_from = 1
         self.open_vocabulary = not s.class_specific
         self.words = " ".join(s.words.split()[: s.tokens])

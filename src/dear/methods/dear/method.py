@@ -100,7 +100,7 @@ class Dear(Method, PlacesTokens, WeighsFeatures):
         *,
         roles: RoleTable,
     ) -> None:
-        super().__init__(clip, s := settings or DearSettings())
+        super().__init__(clip, generator, s := settings or DearSettings())
         option = "--dear.roles-from-other-weights"
         roles.check(clip.identity, allow_other=s.roles_from_other_weights, option=option)
         if not roles.attributes:

@@ -123,8 +123,7 @@ class DearPlus(Method, HasReadout, LeavesOut, LearnsUnlabeled, ResizesTensors, W
         *,
         roles: RoleTable | None = None,
     ) -> None:
-        super().__init__(clip, s := settings or DearPlusSettings())
-        del generator  # nothing is drawn
+        super().__init__(clip, generator, s := settings or DearPlusSettings())
         self.roles, like, embed = roles, clip.image.projection, clip.image.embed_dim
         attributes: tuple[str, ...] = (WHOLE,)
         if roles is not None:
@@ -273,12 +272,12 @@ class DearPlus(Method, HasReadout, LeavesOut, LearnsUnlabeled, ResizesTensors, W
 
     def _examples(self, images: TrainingImages) -> Examples:
         views = [self._split(images.view(number)) for number in (None, *range(self.settings.views))]
-        frozen, groups = (torch.stack(parts, dim=1).double() for parts in zip(*views, strict=True))
+        frozen, readouts = (torch.stack(parts, dim=1).double() for parts in zip(*views, strict=True))
         text, order = float(self.clip.scale) * self.frozen_text.double(), order_by_name(self.classnames)
-        related = images.groups
-        if related is not None and bool((related == related[0]).all()):
-            related = None
-        return Examples(frozen, groups, images.labels, text, order.to(frozen.device), related)
+        groups = images.groups
+        if groups is not None and bool((groups == groups[0]).all()):
+            groups = None
+        return Examples(frozen, readouts, images.labels, text, order.to(frozen.device), groups)
 
     def _take(self, result: Fit) -> None:
         self.fitted = result

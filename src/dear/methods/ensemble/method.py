@@ -61,8 +61,7 @@ class Ensemble(Method, LeavesOut, ResizesTensors, WeighsFeatures):
     def __init__(
         self, clip: Clip, generator: torch.Generator, settings: EnsembleSettings | None = None
     ) -> None:
-        super().__init__(clip, settings or EnsembleSettings())
-        del generator  # nothing is drawn
+        super().__init__(clip, generator, settings or EnsembleSettings())
         like = clip.image.projection
         self.register_buffer("text_weight", like.new_ones(()))
         self.register_buffer("parts", like.new_tensor([1.0, 0.0]))

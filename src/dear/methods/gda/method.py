@@ -44,8 +44,7 @@ class GDA(Method, ResizesTensors, UsesAllImages):
     vectors: Float[Tensor, "item embed"]
 
     def __init__(self, clip: Clip, generator: torch.Generator, settings: GdaSettings | None = None) -> None:
-        super().__init__(clip, s := settings or GdaSettings(), scale=s.scale)
-        del generator  # nothing is drawn
+        super().__init__(clip, generator, s := settings or GdaSettings(), scale=s.scale)
         self._resize(0, 0)
 
     def _resize(self, trained: int, vectors: int) -> None:

@@ -7,7 +7,6 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import normalize, pad
 
-from dear.backbone.clip import Clip
 from dear.methods.base import (
     ImageFeatures,
     Labels,
@@ -46,13 +45,7 @@ class LinearProbe(Method, UsesAllImages):
     settings: LinearProbeSettings
     weight: nn.Parameter
     bias: nn.Parameter
-
-    def __init__(
-        self, clip: Clip, generator: torch.Generator, settings: LinearProbeSettings | None = None
-    ) -> None:
-        super().__init__(clip, settings or LinearProbeSettings())
-        del generator  # nothing is drawn
-        self.length = 1.0
+    length: float = 1.0  # r
 
     @torch.no_grad()
     def set_classes(self, classnames: Sequence[str], templates: Sequence[str]) -> None:

@@ -45,7 +45,7 @@ class LPpp(Method, UsesAllImages):
     first_bias: Float[Tensor, "class"]
 
     def __init__(self, clip: Clip, generator: torch.Generator, settings: LpppSettings | None = None) -> None:
-        super().__init__(clip, settings or LpppSettings())
+        super().__init__(clip, generator, settings or LpppSettings())
         self.generator = generator
 
     @torch.no_grad()

@@ -31,7 +31,7 @@ class MaPLe(CoupledPrompts):
     placed: TextTrunk
 
     def __init__(self, clip: Clip, generator: torch.Generator, settings: MapleSettings | None = None) -> None:
-        super().__init__(clip, s := settings or MapleSettings())
+        super().__init__(clip, generator, s := settings or MapleSettings())
         self.image_from = self.text_from = 1
         self.context = nn.Parameter(initial_context(clip, s.words, s.tokens, s.token_std, generator))
         self.couple(s.depth, s.token_std, generator, share=s.share)

@@ -43,8 +43,7 @@ class ProGrad(Method, StepHooks):
     def __init__(
         self, clip: Clip, generator: torch.Generator, settings: ProGradSettings | None = None
     ) -> None:
-        del generator  # nothing is drawn
-        super().__init__(clip, settings or ProGradSettings())
+        super().__init__(clip, generator, settings or ProGradSettings())
         self.text_from = 1
 
     @torch.no_grad()

@@ -36,8 +36,7 @@ class ProLIP(Method, UsesAllImages):
     def __init__(
         self, clip: Clip, generator: torch.Generator, settings: ProLipSettings | None = None
     ) -> None:
-        super().__init__(clip, s := settings or ProLipSettings(), scale=s.scale)
-        del generator  # nothing is drawn
+        super().__init__(clip, generator, s := settings or ProLipSettings(), scale=s.scale)
         self.projection = nn.Parameter(clip.image.projection.detach().clone())
 
     @torch.enable_grad()

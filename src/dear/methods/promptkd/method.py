@@ -47,7 +47,7 @@ class PromptKD(Method, ComputesTargets, HasTeacher, ResizesTensors):
     def __init__(
         self, clip: Clip, generator: torch.Generator, settings: PromptKdSettings | None = None
     ) -> None:
-        super().__init__(clip, s := settings or PromptKdSettings())
+        super().__init__(clip, generator, s := settings or PromptKdSettings())
         self.image_from = 1
         self.__dict__["teacher"] = None  # frozen: not a submodule, so neither trained nor saved
         drawn = deep_prompts(clip.image, s.depth, s.tokens, s.token_std, generator, share=s.share)

@@ -42,7 +42,7 @@ class ProVP(Method, PlacesTokens):
     target = "trunk"
 
     def __init__(self, clip: Clip, generator: torch.Generator, settings: ProVpSettings | None = None) -> None:
-        super().__init__(clip, s := settings or ProVpSettings())
+        super().__init__(clip, generator, s := settings or ProVpSettings())
         self.image_from = 1
         tower, patch = clip.image, s.start_patch or clip.image.patch_size
         bound = math.sqrt(6 / (3 * patch**2 + tower.width))

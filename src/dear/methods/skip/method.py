@@ -54,7 +54,7 @@ class SkipTuning(Method, StepHooks, TrainsBlocks):
     kept_ranks: Bool[Tensor, "class"]
 
     def __init__(self, clip: Clip, generator: torch.Generator, settings: SkipSettings | None = None) -> None:
-        super().__init__(clip, s := settings or SkipSettings())
+        super().__init__(clip, generator, s := settings or SkipSettings())
         self.image_from, self.text_from = first_layers(clip, s, s.first, share=s.share)
         self.image, self.text = (
             clip.image.trainable_copy(self.image_from),

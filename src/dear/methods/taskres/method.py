@@ -7,7 +7,6 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from dear.backbone.clip import Clip
 from dear.methods.base import Method, TextFeatures
 from dear.methods.taskres import METHOD, TaskResSettings
 
@@ -27,12 +26,6 @@ class TaskRes(Method):
     settings: TaskResSettings
     base: Float[Tensor, "class embed"]
     residual: nn.Parameter
-
-    def __init__(
-        self, clip: Clip, generator: torch.Generator, settings: TaskResSettings | None = None
-    ) -> None:
-        super().__init__(clip, settings or TaskResSettings())
-        del generator  # nothing is drawn
 
     @torch.no_grad()
     def set_classes(self, classnames: Sequence[str], templates: Sequence[str]) -> None:

@@ -9,6 +9,7 @@ from torch.nn.functional import normalize
 
 from dear.backbone.change import ClassTokens
 from dear.backbone.clip import Clip, span_start
+from dear.backbone.loading.skeleton import QuickGELU
 from dear.backbone.text import TextTrunk
 from dear.errors import SettingsError
 from dear.methods.base import Labels, Losses, Method, Target, TextFeatures, Trunk
@@ -16,13 +17,6 @@ from dear.methods.context import PLACEHOLDER, context_ids
 from dear.methods.shared import cosine_distance, normal, text_injection, two_layers
 from dear.methods.shared_settings import templates_or
 from dear.methods.tcp import METHOD, TcpSettings
-
-
-class QuickGelu(nn.Module):
-    """x sigmoid(1.702 x), the activation of OpenAI's CLIP."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x * torch.sigmoid(1.702 * x)
 
 
 class TCP(Method):
@@ -46,13 +40,13 @@ class TCP(Method):
     placed: TextTrunk
 
     def __init__(self, clip: Clip, generator: torch.Generator, settings: TcpSettings | None = None) -> None:
-        super().__init__(clip, s := settings or TcpSettings())
+        super().__init__(clip, generator, s := settings or TcpSettings())
         self.text_from = 1
         self.layer = _entry_layer(clip.text.depth, s)
         like, embed, width = clip.text.projection, clip.text.embed_dim, clip.text.width
         self.context = nn.Parameter(normal(like, generator, s.tokens, width, std=s.token_std))
         hidden = max(1, embed // s.reduction)
-        self.meta_net = two_layers(like, generator, embed, hidden, s.tokens * width, QuickGelu())
+        self.meta_net = two_layers(like, generator, embed, hidden, s.tokens * width, QuickGELU())
 
     @torch.no_grad()
     def set_classes(self, classnames: Sequence[str], templates: Sequence[str]) -> None:

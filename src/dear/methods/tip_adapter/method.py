@@ -45,8 +45,7 @@ class TipAdapter(Method, ResizesTensors, UsesAllImages):
     def __init__(
         self, clip: Clip, generator: torch.Generator, settings: TipAdapterSettings | None = None
     ) -> None:
-        super().__init__(clip, s := settings or TipAdapterSettings(), scale=s.scale)
-        del generator  # nothing is drawn
+        super().__init__(clip, generator, s := settings or TipAdapterSettings(), scale=s.scale)
         self._fill(clip.image.projection.new_zeros(0, clip.image.embed_dim), torch.zeros(0).long())
 
     def _fill(self, keys: Float[Tensor, "item embed"], labels: Int[Tensor, "item"]) -> None:

@@ -30,7 +30,7 @@ class VPT(Method):
     settings: VptSettings
 
     def __init__(self, clip: Clip, generator: torch.Generator, settings: VptSettings | None = None) -> None:
-        super().__init__(clip, s := settings or VptSettings())
+        super().__init__(clip, generator, s := settings or VptSettings())
         self.image_from = 1
         prompts = deep_prompts(clip.image, s.depth, s.tokens, s.token_std, generator, share=s.share)
         self.image_prompts = nn.Parameter(prompts)
