@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from dear.adapters.costs import ASK, CostTable, read_costs
-from dear.errors import SettingsError
+from dear.errors import DataError, SettingsError
 from dear.reading.typed import Number, Range, Share
 from dear.stats import GROUPED, LEVEL, exact_share_bounds, group_share_interval, mean_interval
 from dear.text import FEW, list_names, plural, printable
@@ -24,6 +24,8 @@ DECIDED, TO_A_PERSON = "decided", ASK
 """What a prediction says of an image."""
 STEPS = 20
 """Parts of the images, by their confidence, after each of which a threshold is tried."""
+LEAST = 0.5
+"""The lowest precision that can be promised."""
 FIRST = 4
 """Of these, the parts that the first threshold decides: fewer would hardly spare a person any work."""
 ImageCount = Annotated[int, Range(0, 2**31)]
@@ -58,6 +60,10 @@ class Decided:
     cost_of_best: Number = 0.0
     cost_of_person: Number | None = None
 
+    def __post_init__(self) -> None:
+        if not self.images or not self.right <= self.decided <= self.images:
+            raise DataError("more images are decided, or right, than there are.")
+
 
 @dataclass(frozen=True)
 class OperatingPoint:
@@ -78,6 +84,12 @@ class OperatingPoint:
     costs: CostTable | None = None
     split: str = ""
     measured: Decided | None = None
+
+    def __post_init__(self) -> None:
+        if (self.precision is None) == (self.costs is None):
+            raise DataError("an operating point has either a precision or costs.")
+        if self.precision is not None and not LEAST <= self.precision < 1:
+            raise DataError(f"the precision {self.precision:g} is not at least {LEAST} and below 1.")
 
     def threshold_of(self, name: str) -> float:
         """The least probability at which a class is decided; infinite if it never is."""
@@ -121,8 +133,10 @@ class OperatingGoal:
         per_class: bool = False,
     ) -> "OperatingGoal | None":
         """From what a user gives; None for nothing. Raises SettingsError, DataError."""
-        if precision is not None and not 0.5 <= precision < 1:
-            raise SettingsError(f"precision is {precision:g}: it must be at least 0.5 and below 1, as 0.99.")
+        if precision is not None and not LEAST <= precision < 1:
+            raise SettingsError(
+                f"precision is {precision:g}: it must be at least {LEAST} and below 1, as 0.99."
+            )
         if precision is not None and costs is not None:
             raise SettingsError("precision and costs both say what is decided: give one of them.")
         if per_class and precision is None:
