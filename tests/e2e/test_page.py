@@ -38,12 +38,12 @@ def test_the_page(service: Service, browse: Open, tmp_path: Path) -> None:
         wanted, second = service.predictor.predict(picture(3), top=2).top
         assert best.locator(".why").inner_text().startswith(f"Rather “{wanted.name}” than “{second.name}”")
         assert not best.locator("tbody").is_visible()  # numbers are folded away
-        assert best.locator("tbody th").all_inner_texts() == ["class", "color", "object"]
+        assert best.locator("tbody th").all_text_contents() == ["class", "color", "object"]
         assert "“color”: how well its color fits the name of the class." in page.locator("#said").inner_text()
-        told = [text.replace("−", "-") for text in best.locator("tbody td:nth-child(4)").all_inner_texts()]
+        told = [text.replace("−", "-") for text in best.locator("tbody td:nth-child(4)").all_text_contents()]
         assert told == [f"{value:+.2f}" for value in wanted.evidence.values()]
         gaps = [value - second.evidence[name] for name, value in wanted.evidence.items()]
-        told = [text.replace("−", "-") for text in best.locator("tbody td:nth-child(3)").all_inner_texts()]
+        told = [text.replace("−", "-") for text in best.locator("tbody td:nth-child(3)").all_text_contents()]
         assert told == [f"{gap:+.2f}" for gap in gaps]
         assert best.locator(".against").count() == sum(gap < 0 for gap in gaps)
         page.wait_for_selector("#neighbors img")
@@ -52,7 +52,7 @@ def test_the_page(service: Service, browse: Open, tmp_path: Path) -> None:
         assert not [url for url in page.asked if "api/attention" in url]
         page.click("#look summary")
         page.wait_for_selector("#attention img")
-        assert best.locator("tfoot td").nth(2).inner_text() == f"{wanted.logit:+.2f}".replace("-", "−")
+        assert best.locator("tfoot td").nth(2).text_content() == f"{wanted.logit:+.2f}".replace("-", "−")
         # It fits the width of a phone, and everything came from this server.
         assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
         assert [url for url in page.asked if not url.startswith((address, "data:", "blob:"))] == []

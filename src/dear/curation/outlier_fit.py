@@ -16,10 +16,7 @@ from dear.methods.dear_plus.gaussian import LabeledGaussians
 FOLDS = 5
 """Parts of the images, each of which is left out of one fit."""
 FEWEST_FOR_FOLDS = 3
-"""Groups of the median class from which a fit without two folds is like one without a fold. Of fewer, a class
-loses half of what it has, and a left-out image would look worse than a new one."""
-HALVES = 3
-"""Ways of leaving half of the groups of each class out, where they are fewer."""
+"""Images of the median class from which a fit without two folds is like one without a fold."""
 QUANTILES = 1001
 """Left-out images that stand for many."""
 
@@ -98,35 +95,37 @@ class TrainingFeatures:
     numbers: Int[Tensor, "item"]
     classes: int
 
+    @property
+    def is_grouped(self) -> bool:
+        """Whether a group has several images."""
+        return len(self.numbers.unique()) < len(self.numbers)
+
     def draw_parts(self) -> tuple[list[Mask], list[tuple[Mask, Mask]]]:
         """The images that are left out of each fit by which new ones are scored; and images that are ranked,
-        each time with others that are left out of the same fit: those of two folds, both ways. Where the
-        median class has few groups, the fits leave out half of the groups of each class, and these are
-        ranked. Drawn by content, so that neither the order of images nor that of classes matters.
+        each time beside others that are left out of the same fit. Those are folds, and these pairs of folds,
+        both ways. Of two images of a class, a left-out one has the class at half its size, so where the
+        median class has two, new ones are scored by the fits without two folds too, which lack as much.
         """
-        group, place, of_class = self._groups_in_order()
-        if float(torch.bincount(of_class).double().median()) < FEWEST_FOR_FOLDS:
-            halves = [(place + (of_class >> way)) % 2 == side for way in range(HALVES) for side in range(2)]
-            parts = [self._images_of(group[half]) for half in halves]
-            return parts, [(part, part) for part in parts]
+        group = self._groups_in_order()
         folds = min(FOLDS, len(group) // 2)
-        parts = [self._images_of(group[fold::folds]) for fold in range(folds)]  # a class is in all of them
-        pairs = [
-            pair for first, second in combinations(parts, 2) for pair in ((first, second), (second, first))
-        ]
-        return parts, pairs
+        parts = [self._images_of(group[fold::folds]) for fold in range(folds)]  # a class is in many of them
+        pairs = [*combinations(parts, 2)]
+        sizes = torch.bincount(self.columns)
+        if not self.is_grouped and float(sizes[sizes > 0].double().median()) < FEWEST_FOR_FOLDS:
+            parts = [first | second for first, second in pairs]
+            return parts, [(part, part) for part in parts]
+        return parts, [ranked for pair in pairs for ranked in (pair, pair[::-1])]
 
-    def _groups_in_order(self) -> tuple[Int[Tensor, "group"], Int[Tensor, "group"], Int[Tensor, "group"]]:
-        """The groups of one class after the other, the place of each in its class, and of its class."""
+    def _groups_in_order(self) -> Int[Tensor, "group"]:
+        """The groups of one class after the other; by content, so that neither the order of images nor that
+        of classes matters.
+        """
         first, groups = self.points[:, 0], int(self.numbers.max()) + 1
         of_group = first.new_full((groups,), math.inf).scatter_reduce(0, self.numbers, first, "amin")
         column = self.columns.new_zeros(groups).scatter_reduce(0, self.numbers, self.columns, "amax")
         of_class = first.new_full((self.classes,), math.inf).scatter_reduce(0, column, of_group, "amin")
         by_content = of_group.argsort(stable=True)
-        in_order = by_content[of_class[column[by_content]].argsort(stable=True)]
-        _, class_of, counts = column[in_order].unique_consecutive(return_inverse=True, return_counts=True)
-        starts = counts.cumsum(dim=0) - counts
-        return in_order, torch.arange(groups, device=starts.device) - starts[class_of], class_of
+        return by_content[of_class[column[by_content]].argsort(stable=True)]
 
     def _images_of(self, groups: Int[Tensor, "part"]) -> Mask:
         return torch.isin(self.numbers, groups)
@@ -134,8 +133,8 @@ class TrainingFeatures:
     def choose_shrinkage(self) -> float:
         """The shrinkage of the covariance, as for a fit to all images."""
         folds = None
-        if len(self.numbers.unique()) < len(self.numbers):
-            group, _, _ = self._groups_in_order()
+        if self.is_grouped:
+            group = self._groups_in_order()
             fold_of = torch.empty_like(group)
             fold_of[group] = torch.arange(len(group), device=group.device) % FOLDS
             folds = fold_of[self.numbers]

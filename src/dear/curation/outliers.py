@@ -157,7 +157,9 @@ def describe_refusal(
     expected = model.expected(share)
     low, high = rank_interval(expected * (groups + 1), groups)
     interval = f"({LEVEL:.0%}: {low:.1%} to {high:.1%})"
-    lines = [f'Expected to be "none of these": {expected:.1%} of new images of the classes {interval}.']
+    # With two images, a class is half as large where one is left out.
+    most = "at most " if float(model.counts.amax(dim=0).median()) < 3 else ""
+    lines = [f'Expected to be "none of these": {most}{expected:.1%} of new images of the classes {interval}.']
     if refused is not None and share_interval(round(refused * tested), tested)[0] > high:
         lines.append(
             f"Of the test images clearly more are ({refused:.1%}), so new images may be too: "

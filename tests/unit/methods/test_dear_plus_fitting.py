@@ -220,9 +220,7 @@ def test_evidence_counts_for_more_where_all_classes_have_it(by_name: int) -> Non
 
 
 def test_a_name_takes_at_most_its_share_of_the_others_images() -> None:
-    """By loops over images and names: the least threshold with which no larger share goes. The second
-    strengths of names are those that were fitted to the other half of the classes.
-    """
+    """By loops over images and names: the least threshold with which no larger share goes."""
     classes, count = 6, 120
     draw = torch.Generator().manual_seed(3)
     labels = torch.arange(count) % classes
@@ -245,17 +243,13 @@ def test_a_name_takes_at_most_its_share_of_the_others_images() -> None:
     )
     cost = measure_name_cost(left_out, strengths)
 
-    least = torch.tensor([0.01, 0.0], dtype=torch.float64)
-
     def measure(threshold: float) -> tuple[list[tuple[list[float], int]], float]:
         taken, right = [(list[float](), 60) for _ in range(classes)], list[bool]()
-        for part, other, is_known in zip(terms, reversed(terms), known, strict=True):
+        for part, is_known in zip(terms, known, strict=True):
             inside = is_known.nonzero().flatten().tolist()
-            of_others = minimize_loss(batches([other], labels), least)
             for item, label in enumerate(labels.tolist()):
                 first, second = (
-                    [float(part[item, of] @ used) for of in range(classes)]
-                    for used in (strengths[0], of_others)
+                    [float(part[item, of] @ used) for of in range(classes)] for used in strengths
                 )
                 level = math.log(sum(math.exp(first[of]) for of in inside))
                 level -= math.log(sum(math.exp(second[of]) for of in inside))

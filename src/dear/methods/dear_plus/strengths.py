@@ -87,6 +87,11 @@ def fit_strengths(terms: LeftOutTerms, freedom: Float[Tensor, "attribute"]) -> F
     minima = torch.zeros_like(strengths[0, :fitted])
     minima[0] = LEAST_BETA
 
+    def with_halves() -> Iterator[tuple[Values, Int[Tensor, "row"]]]:
+        for number in range(EVERY):
+            for rows, values in terms.batches(number):
+                yield values[:fitted], labels[rows]
+
     def with_all() -> Iterator[tuple[Values, Int[Tensor, "row"]]]:
         columns = has_evidence.long().cumsum(dim=0) - 1
         can_leave = has_evidence[labels] & (~terms.alone | terms.mostly_alone)
@@ -96,29 +101,13 @@ def fit_strengths(terms: LeftOutTerms, freedom: Float[Tensor, "attribute"]) -> F
             values = values if has_evidence.all() else values[:, :, has_evidence]
             yield values[:fitted], columns[labels[rows]]
 
-    strengths[:] = fit_to_halves(terms, range(EVERY), len(freedom))
+    strengths[:, :fitted] = minimize_loss(with_halves, minima)
     if has_evidence.any():
         strengths[0, :fitted] = minimize_loss(with_all, minima)
         if terms.mostly_alone:
             strengths[0, 1:] = (
                 ALPHA_OF_SINGLES * strengths[0, 0] * (freedom > 0) / freedom.sum().clamp(min=1).sqrt()
             )
-    return strengths
-
-
-def fit_to_halves(terms: LeftOutTerms, numbers: Sequence[int], attributes: int) -> Float[Tensor, "term"]:
-    """beta and the alphas where the classes of some sets have evidence and the others none."""
-    strengths = terms.class_scores[0].new_zeros(1 + attributes)
-    fitted = strengths[:1] if terms.mostly_alone else strengths
-    minima = torch.zeros_like(fitted)
-    minima[0] = LEAST_BETA
-
-    def with_halves() -> Iterator[tuple[Values, Int[Tensor, "row"]]]:
-        for number in numbers:
-            for rows, values in terms.batches(number):
-                yield values[: len(minima)], terms.labels[rows]
-
-    fitted[:] = minimize_loss(with_halves, minima)
     return strengths
 
 
@@ -201,9 +190,8 @@ def level_names(
 
 
 def measure_name_cost(terms: LeftOutTerms, strengths: Float[Tensor, "use term"]) -> NameCost:
-    """The cost of a name, of each half of the classes with images beside the other half. The second strengths
-    are fitted without the half whose names are tried, as they are to no class that comes by name; they alone
-    count where most classes have a single image.
+    """The cost of a name, of each half of the classes with images beside the other half. By the second
+    strengths alone where most classes have a single image.
     """
     labels, names = terms.labels, list[NameMargins]()
     has_images = torch.bincount(labels, minlength=terms.has_evidence.shape[1]) > 0
@@ -211,11 +199,9 @@ def measure_name_cost(terms: LeftOutTerms, strengths: Float[Tensor, "use term"])
         tried = (has_images & ~has_evidence).nonzero().flatten().tolist()
         if not has_evidence.any() or not tried:
             continue
-        second_strengths = fit_to_halves(terms, [1 - number], strengths.shape[1] - 1)
-        uses = torch.stack([strengths[0], second_strengths])
         others, own = ({name: [strengths.new_zeros(0)] for name in tried} for _ in range(2))
         for rows, values in terms.batches(number):
-            first, second = (torch.tensordot(used, values, dims=1) for used in uses)
+            first, second = (torch.tensordot(used, values, dims=1) for used in strengths)
             first = second if terms.mostly_alone else first
             best = first.masked_fill(~has_evidence, -torch.inf).max(dim=1)
             margins = second + level_names(first, second, has_evidence) - best.values[:, None]

@@ -360,7 +360,7 @@ async function start() {
       + (zero_shot === undefined ? "" : `zero-shot ${percent(zero_shot)}, `) + `chance ${percent(chance)}.`;
     $("tested").hidden = false;
   }
-  $("operating").textContent = info.operating.join(" ");
+  $("operating").textContent = info.operating[0] || "";
   $("operating").hidden = !info.operating.length;
   table = new PictureTable(info, { answer, el, choose: (file) => {
     take(file);
