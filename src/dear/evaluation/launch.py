@@ -146,7 +146,8 @@ def plan_runs(session: Session, experiments: Sequence[Experiment]) -> list[list[
         broken = check_runs(session, resolved, datasets)
         for task, checked in zip([task for task in tasks if not task.missing], resolved, strict=True):
             if task.result is None:
-                task.result = broken.get((checked.setup, checked.settings))
+                bugs = (broken.get((training.setup, training.settings)) for training in checked.trainings)
+                task.result = next(filter(None, bugs), None)
         warn_of_toy(experiment.backbone.model, world=experiment.world)
         by_experiment.append(tasks)
     return by_experiment

@@ -8,6 +8,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
+from itertools import product
+from math import prod
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -23,7 +25,7 @@ from dear.methods.declaration import (
 )
 from dear.methods.registry import METHODS, known_method, method_class, methods_with_roles
 from dear.reading.typed import check_overrides
-from dear.training.settings import TrainSettings, resolve_training
+from dear.training.settings import TrainSettings, check_training, resolve_training
 
 if TYPE_CHECKING:
     from dear.backbone.clip import Clip
@@ -37,6 +39,16 @@ TEMPLATE_END = "template"
 """End of the names of settings that are templates of prompts, which go by the data set that is tested."""
 LONGEST_PART = 100
 """Most letters of a data set's name in a file name, which has at most 255 bytes."""
+MOST_COMBINATIONS = 1000
+"""Each is trained in every run."""
+
+
+@dataclass(frozen=True)
+class Choices:
+    """Values of settings of a method and of its training, among which validation images choose."""
+
+    settings: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    train: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -53,6 +65,11 @@ class MethodSetup:
         attributes: For methods with head roles, K: the number of core attributes.
         roles: For methods with head roles, a role table of its own: a file, or the name of a packaged one.
         label: Name of these settings in records and tables, for example "CE + reg".
+        train: The settings of its training that the user sets, over those that all methods have; not of its
+            teacher's.
+        each: Values of ``settings`` and of ``train`` to choose among, as in ``{"train": {"lr": (0.002,
+            0.02)}}``. Every run trains all their combinations, and tests the one with the highest accuracy on
+            validation images.
     """
 
     method: str
@@ -62,10 +79,13 @@ class MethodSetup:
     attributes: int | None = None
     roles: Path | None = None
     label: str | None = None
+    train: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    each: Mapping[str, Mapping[str, Sequence[Any]]] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         """Raise UnknownNameError for the method, SettingsError for settings that it does not have or whose
-        values it does not take, and for options of head roles that it does not have.
+        values it does not take, for options of head roles or settings of training that it does not have, and
+        for values to choose among that are none or also set.
         """
         object.__setattr__(self, "method", known_method(self.method))
         settings = check_overrides(self.settings, self.declared.settings, f"the settings of {self.method}")
@@ -75,6 +95,44 @@ class MethodSetup:
                 f"{self.method} has no head roles: role_variant, quantile, attributes and roles apply to "
                 f"{' or '.join(methods_with_roles())}."
             )
+        object.__setattr__(self, "train", check_training(self.train, f"the training of {self.method}"))
+        object.__setattr__(self, "each", check_overrides(self.each, Choices, f"each of {self.method}"))
+        if not self.declared.trains and (self.train or self.each.get("train")):
+            raise SettingsError(f"{self.method} is not trained: omit train.")
+        self._check_choices()
+
+    def _check_choices(self) -> None:
+        for part, by_name in self.each.items():
+            for name, values in by_name.items():
+                if not values:
+                    raise SettingsError(f"each of {self.method}: {name} has no values to choose among.")
+                if name in getattr(self, part):
+                    raise SettingsError(f"{name} of {self.method} is set, and also to be chosen: omit one.")
+        count = prod(len(values) for by_name in self.each.values() for values in by_name.values())
+        if count > MOST_COMBINATIONS:
+            raise SettingsError(
+                f"each of {self.method} has {count:,} combinations: give at most {MOST_COMBINATIONS:,}."
+            )
+        if self.each:
+            self.candidates()
+
+    def candidates(self) -> list["MethodSetup"]:
+        """A setup for each combination of the values to choose among, the last of which vary first; of a
+        setup without choices itself.
+        """
+        names = [(part, name) for part, by_name in self.each.items() for name in by_name]
+        setups = list[MethodSetup]()
+        for values in product(*(self.each[part][name] for part, name in names)):
+            chosen = {"settings": dict(self.settings), "train": dict(self.train)}
+            for (part, name), value in zip(names, values, strict=True):
+                chosen[part][name] = value
+            setups.append(replace(self, settings=chosen["settings"], train=chosen["train"], each={}))
+        return setups
+
+    def train_over(self, train: Mapping[str, Any]) -> dict[str, Any]:
+        """Its settings of training over those that all methods have. Epochs replace a number of steps."""
+        replaced = ("steps_per_shot",) if "epochs" in self.train else ()
+        return {name: value for name, value in train.items() if name not in replaced} | {**self.train}
 
     @property
     def variant(self) -> str | None:
@@ -167,6 +225,8 @@ class ResolvedRun(RunConditions):
         training: The training settings: as the user sets them, or as published for the method.
         published: Names of the rows of published settings that apply, beside those of base-to-novel.
         teacher: The run that trains the method's teacher; None for a method without one.
+        candidates: The runs of all combinations of settings among which validation images choose: this run
+            has the settings of the first of them, or once chosen those of the best.
     """
 
     setup: MethodSetup
@@ -175,11 +235,17 @@ class ResolvedRun(RunConditions):
     training: TrainSettings
     published: tuple[str, ...] = ()
     teacher: "ResolvedRun | None" = None
+    candidates: tuple["ResolvedRun", ...] = ()
 
     @cached_property
     def table(self) -> "RoleTable | None":
         """The role table that the method uses, of its variant; None for a method without head roles."""
         return self.setup.table(self.roles, self.seed)
+
+    @property
+    def trainings(self) -> tuple["ResolvedRun", ...]:
+        """The runs that are trained for it: its candidates, or itself alone."""
+        return self.candidates or (self,)
 
     @property
     def weights(self) -> dict[str, Any]:
@@ -189,13 +255,15 @@ class ResolvedRun(RunConditions):
     @property
     def overrides(self) -> dict[str, dict[str, Any]]:
         """The settings of the method, and of its training, that the user set."""
-        return {"method": dict(self.setup.settings), "train": dict(self.train)}
+        return {"method": dict(self.setup.settings), "train": self.setup.train_over(self.train)}
 
     @cached_property
     def key(self) -> str:
         """16 hexadecimal digits that change with everything the run's results depend on, except the code of
         this package. The source of a method outside the package counts.
         """
+        if self.candidates:
+            return _digest(json.dumps([candidate.key for candidate in self.candidates]))
         what = self.protocol.fingerprint
         if self.protocol.novelty in method_class(self.setup.method).decoupled_on:
             what += " decoupled"
@@ -238,7 +306,11 @@ class ResolvedRun(RunConditions):
         texts.append("null" if self.table is None else self.table.text)
         if self.teacher is not None:
             texts.append(f'"{self.teacher._key("teacher", self.teacher.datasets)}"')
-        return hashlib.sha256(f"[{', '.join(texts)}]".encode()).hexdigest()[:16]
+        return _digest(f"[{', '.join(texts)}]")
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def run_name(protocol: Protocol, dataset: str, setup: MethodSetup, seed: int, shots: int, key: str) -> str:
@@ -286,9 +358,9 @@ def resolve(
     student: PublishedValues = NOT_PUBLISHED,
 ) -> ResolvedSettings:
     """All settings of a run that trains on a data set: the defaults, what the method's authors set there, for
-    a teacher what those of its ``student`` do, and over them what the user sets (``setup.settings``,
-    ``train``). No file is read. The authors' templates are in the place of a benchmark's own alone: not where
-    ``templates``, those of the data set, are others. Raises SettingsError.
+    a teacher what those of its ``student`` do, and over them what the user sets (``setup``, ``train``). No
+    file is read. The authors' templates are in the place of a benchmark's own alone: not where ``templates``,
+    those of the data set, are others. Raises SettingsError.
     """
     from dear.data.sources.benchmarks import benchmarks
 
@@ -299,5 +371,5 @@ def resolve(
     if templates and (benchmark is None or tuple(templates) != (benchmark.template,)):
         theirs = {name: value for name, value in theirs.items() if not name.endswith(TEMPLATE_END)}
     settings = kind(**{**theirs, **student.teacher_settings, **setup.settings})
-    training = resolve_training({**authors.training, **student.teacher_training}, train)
+    training = resolve_training({**authors.training, **student.teacher_training}, setup.train_over(train))
     return ResolvedSettings(settings, training, authors)

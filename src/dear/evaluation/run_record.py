@@ -44,7 +44,8 @@ def run_record(
         "shots": run.shots,
         "fewshot": None if pick is None else pick.to_json(),
         "train": {"epochs": trial.epochs},
-        "selection": {"rule": run.select, "epoch": trial.epoch_tested},
+        "selection": {"rule": run.select, "epoch": trial.epoch_tested}
+        | ({"tried": trial.tried} if trial.tried else {}),
         "results": dict(results),
         "adapter": tensors if tensors is None else _adapter(trial, tensors),
         "fusion_weights": method.fusion_weights(),

@@ -30,6 +30,7 @@ from dear.evaluation.trial import (
     remove_checkpoints,
     validation_images,
 )
+from dear.evaluation.tuning import train_candidates
 from dear.methods.declaration import MethodSettings
 from dear.methods.registry import METHODS, PATH, register
 from dear.progress import OnStep, silent
@@ -50,7 +51,7 @@ def check_runs(
     if not runs:
         return {}
     check_names(datasets, trained_on_each=runs[0].protocol.trained_on is None)
-    by_demands = sorted(runs, key=lambda run: (run.setup.declared.trains, run.shots))
+    by_demands = sorted(runs, key=lambda run: (run.setup.declared.trains, bool(run.candidates), run.shots))
     for run in {run.source.identity: run for run in by_demands}.values():
         run.protocol.check_data(run.source, run.targets)
         if run.setup.declared.trains:
@@ -58,7 +59,7 @@ def check_runs(
             draw_few(run.source, run.shots, run.seed, classes)
             if run.select == "val":
                 validation_images(run.source, classes)
-    return check_methods(session, runs)
+    return check_methods(session, [training for run in runs for training in run.trainings])
 
 
 def check_names(datasets: Mapping[str, Dataset], *, trained_on_each: bool) -> None:
@@ -196,7 +197,8 @@ def run_one(
         run.protocol.check_data(run.source, run.targets)
         session.cache.begin(run.source.identity)
         shares_training = run.protocol.trained_on is not None
-        trial = Trial(session, run, checkpoint, on_step, shares_training=shares_training)
+        make_trial = train_candidates if run.candidates else Trial
+        trial = make_trial(session, run, checkpoint, on_step, shares_training=shares_training)
         results, tensors = run.protocol.run(trial), trial.trained_tensors() if keep_weights else None
         record, files = run_record(trial, results, tensors), dict[str, bytes]()
         if trial.predictions:

@@ -141,6 +141,12 @@ class Session:
         the authors of the method that this one is the teacher of set; ``named_by`` is as in `clip`. Raises
         SettingsError, and the errors of `clip` for a teacher's backbone.
         """
+        if setup.each:
+            candidates = [
+                self.resolve(conditions, candidate, student=student, named_by=named_by)
+                for candidate in setup.candidates()
+            ]
+            return replace(candidates[0], setup=setup, candidates=tuple(candidates))
         shots, train = conditions.shots, check_training(conditions.train)
         values, *of_targets = (
             resolve(conditions.protocol, setup, data.name, shots, train, data.templates, student)

@@ -19,6 +19,7 @@ from dear.limits import LimitError
 from dear.methods.registry import METHODS
 from dear.reading.files import ReadingError, walk_folders
 from dear.reading.plain import read_json
+from dear.report.choices import describe_choices, describe_chosen, with_all_tried
 from dear.training.settings import TrainSettings
 
 Record = Mapping[str, Any]
@@ -107,6 +108,13 @@ def deviation_notes(records: Iterable[Record]) -> list[str]:
     return [f"Not with the settings of their authors: {'; '.join(methods)}."] if methods else []
 
 
+def choice_notes(records: Iterable[Record]) -> list[str]:
+    """A note that says what validation images chose in the runs of each method that had a choice."""
+    by_label = grouped(records, method_label)
+    choices = [*filter(None, (describe_choices(label, runs) for label, runs in by_label.items()))]
+    return [f"Chosen on validation images, in each run: {'. '.join(choices)}."] if choices else []
+
+
 def deviations_of(record: Record) -> dict[str, Any]:
     """The settings of a run that the user set and its method's authors have otherwise, by name; those of a
     variant are told by its label, and where no step was taken, those of steps change nothing. {} for a class
@@ -177,6 +185,7 @@ def runs_frame(records: Iterable[Record]) -> DataFrame:
             "part": part,
             "metric": metric,
             "value": value,
+            "chosen": describe_chosen(record) or None,
             "label": method_label(record),
             "title": data_set_title(record),
         }
@@ -280,9 +289,9 @@ def checked(records: Iterable[Record]) -> list[Record]:
     if not kind.several_shots:
         check("numbers of shots", lambda run: run.get("shots"), method_label)
     check("sources of the method", lambda run: run.get("source", ""), method_label)
-    check("training", lambda run: settings_of(run, "train"), method_label)
+    check("training", lambda run: with_all_tried(settings_of(run, "train"), run, "train"), method_label)
     # A method may be published with other settings for each data set, but not for each seed.
-    check("settings", lambda run: settings_of(run, "method"), column_and_row)
+    check("settings", lambda run: with_all_tried(settings_of(run, "method"), run, "method"), column_and_row)
     check("teachers", _teacher, column_and_row)
     for runs in grouped(records, lambda run: (record_title(run), run.get("shots"))).values():
         if len(runs) > 1:

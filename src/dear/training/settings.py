@@ -130,9 +130,9 @@ class TrainSettings:
         return self.lr_end + (self.lr - self.lr_end) * 0.5 * (1 + math.cos(angle))
 
 
-def check_training(train: Mapping[str, Any]) -> dict[str, Any]:
-    """What a user sets of the training settings, checked. Raises SettingsError."""
-    return check_overrides(train, TrainSettings, "the settings of training")
+def check_training(train: Mapping[str, Any], what: str = "the settings of training") -> dict[str, Any]:
+    """What a user sets of the training settings, checked. Raises SettingsError, in the name of ``what``."""
+    return check_overrides(train, TrainSettings, what)
 
 
 def resolve_training(published: Mapping[str, Any], train: Mapping[str, Any]) -> TrainSettings:

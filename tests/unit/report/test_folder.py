@@ -58,7 +58,7 @@ def test_all_that_is_written(tmp_path: Path) -> None:
     with (tmp_path / "report" / "report.csv").open(newline="") as file:
         runs = [tuple(row.values()) for row in csv.DictReader(file)]
     facts = ("zero-shot", "", "tiny", "world", "tools", "2", "1", "16")
-    assert ("base-to-novel", *facts, "novel", "accuracy", "0.5") in runs
+    assert ("base-to-novel", *facts, "novel", "accuracy", "0.5", "") in runs
     page = made.html.read_text()
     assert "All &lt;of&gt; it" in page
     for name in names[1:]:
