@@ -41,6 +41,7 @@ class Record(TypedDict):
     protocol: str
     key: NotRequired[str]
     method: str
+    title: NotRequired[str | None]
     variant: NotRequired[str | None]
     source: NotRequired[str]
     settings: NotRequired[dict[str, Any]]

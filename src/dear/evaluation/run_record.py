@@ -29,6 +29,7 @@ def run_record(
         "protocol": run.protocol.name,
         "key": run.key,
         "method": run.setup.method,
+        "title": run.setup.declared.title or None,
         "variant": run.setup.variant,
         "source": run.setup.declared.source,
         "settings": {"method": asdict(run.settings), "train": asdict(run.training)},

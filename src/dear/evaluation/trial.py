@@ -17,7 +17,7 @@ from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import ClassSubset, Pick, Unlabeled, draw_few
 from dear.errors import DataError, SettingsError
 from dear.evaluation.environment import start_counting
-from dear.evaluation.metrics import JointScores, Scores, compute_scores, evaluate
+from dear.evaluation.metrics import JointScores, Scores, compute_scores, evaluate, separation
 from dear.evaluation.predictions import ImagePredictions, Predictions, predict, predict_jointly
 from dear.evaluation.resolve import ResolvedRun
 from dear.evaluation.session import Session
@@ -181,7 +181,9 @@ class Trial:
 
     def test_jointly(self, *parts: Sequence[int]) -> list[dict[str, Any]]:
         """Compute the scores on the test images of each list of classes, among the classes of all lists. Each
-        was tested before with ``keep_features``; the method was trained on the classes of the first.
+        was tested before with ``keep_features``; the method was trained on the classes of the first. The
+        others also have "auroc": how well the highest probability among the trained classes alone tells their
+        images from those of the trained classes. Source of this score: Hendrycks and Gimpel, ICLR 2017.
         """
         started = time.perf_counter()
         dataset, precision, scores, first = self.source, self.run.training.precision, [], 0
@@ -190,6 +192,7 @@ class Trial:
         frozen = frozen_clip(self.session.in_precision(self.run.clip, precision))
         classnames = tuple(dataset.classnames[label] for label in classes)
         vocabulary = classnames, self._frozen_text(frozen, classnames)
+        confidences = list[Tensor]()
         for part in parts:
             predictions, images = self._with_features.pop(tuple(part)), ClassSubset(dataset.test, part)
             zero_shot = predict(
@@ -205,6 +208,9 @@ class Trial:
                 precision=precision,
             )
             scores.append(asdict(compute_scores(joint, JointScores)))
+            confidences.append(joint.logits[:, : len(parts[0])].double().softmax(dim=1).amax(dim=1))
+            if first:
+                scores[-1]["auroc"] = separation(confidences[0], confidences[-1])
             first += len(part)
         self.test_seconds += time.perf_counter() - started
         return scores

@@ -119,6 +119,7 @@ class Declaration:
             a few labeled ones of the training classes; protocols that cannot give it these refuse it.
         teacher: Name of the method that trains its teacher on the few labeled images beforehand.
         module: The module of the implementation, for a method outside the package.
+        title: What tables call it, for a method outside the package: the ``name`` that its class has itself.
         source: What changes with its source, for a method outside the package (`source_hash`).
         image, text: What it needs of the image and the text tower with its default settings: frozen
             "features", "layers" that it changes, or "heads". None is for methods outside the package that
@@ -136,6 +137,7 @@ class Declaration:
     unlabeled: bool = False
     teacher: str | None = None
     module: str | None = None
+    title: str = ""
     source: str = ""
     image: Access | None = None
     text: Access | None = None

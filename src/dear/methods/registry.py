@@ -104,6 +104,7 @@ def register(path: str) -> Declaration:
         raise SettingsError(f"the method {path} cannot be imported: {error}.") from error
     if not (isinstance(kind, type) and issubclass(kind, Method)):
         raise SettingsError(f"{path} is not a subclass of dear.methods.base.Method.")
+    title = str(vars(kind).get("name", ""))
     if not hasattr(kind, "name"):
         kind.name = path  # what messages call it
     settings = get_type_hints(kind).get("settings", MethodSettings)
@@ -118,6 +119,7 @@ def register(path: str) -> Declaration:
         implementation=name,
         settings=settings,
         module=module,
+        title=title,
         source=source_hash(imported),
         open_vocabulary=kind.open_vocabulary is not False,
     )

@@ -83,13 +83,13 @@ def protocol(record: Record) -> str:
 
 def method_label(record: Record) -> str:
     """The label of a column: the method, or "method (variant)"; a run that saw more images than the labeled
-    ones says so there.
+    ones says so there. A method outside the package has the name that its class gives it.
     """
     remarks = [
         str(record.get("variant") or ""),
         UNLABELED if record.get("transductive") else "",
     ]
-    remark, method = ", ".join(filter(None, remarks)), str(part_of(record, "method"))
+    remark, method = ", ".join(filter(None, remarks)), str(record.get("title") or part_of(record, "method"))
     return f"{method} ({remark})" if remark else method
 
 
@@ -227,8 +227,21 @@ def readable(records: Iterable[Record]) -> list[Record]:
     if not by_run:
         raise DataError("there are no run records to report; run something first")
     order = {method: number for number, method in enumerate(METHODS)}
-    titled = _with_distinct_titles([*by_run.values()])
+    titled = _with_distinct_titles(_with_distinct_names([*by_run.values()]))
     return sorted(titled, key=lambda record: order.get(record.get("method", ""), len(order)))
+
+
+def _with_distinct_names(records: Sequence[Record]) -> list[Record]:
+    """The records, without the title of a method that is also that, or the name, of another method."""
+    methods = grouped(records, lambda record: record.get("title") or record.get("method"))
+
+    def is_shared(title: str) -> bool:
+        return title in METHODS or len({record.get("method") for record in methods[title]}) > 1
+
+    return [
+        {**record, "title": None} if record.get("title") and is_shared(record["title"]) else record
+        for record in records
+    ]
 
 
 def _with_distinct_titles(records: Sequence[Record]) -> list[Record]:

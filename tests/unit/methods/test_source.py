@@ -50,6 +50,16 @@ def forget() -> None:
     invalidate_caches()
 
 
+def test_tables_call_a_method_as_its_class_does(folder: Path) -> None:
+    """By a name of its own; a class without one is called by its path, and an inherited name is another's."""
+    base = "from dear.methods.coop.method import CoOp\nclass Mine(CoOp):\n    "
+    for line, title in (("name = 'Gated CoOp'", "Gated CoOp"), ("pass", "")):
+        (folder / "stranger.py").write_text(base + line)
+        forget()
+        assert register("stranger:Mine").title == title
+    forget()
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_the_hash_changes_with_each_file_that_is_imported(name: str, folder: Path) -> None:
     module = import_module("mine.method")
