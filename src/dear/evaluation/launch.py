@@ -31,7 +31,6 @@ from dear.evaluation.session import Session
 from dear.evaluation.workers import (
     Message,
     Task,
-    make_runs_here,
     make_runs_in_processes,
     open_cluster,
     wait_for_others,
@@ -68,14 +67,12 @@ def make_runs(
     with ExitStack() as stack:
         if machines.log is not None:
             progress = stack.enter_context(log_epochs(machines.log, progress))
-        target = None
+        target, make = None, None
         if machines.cluster is not None:
             target, make = stack.enter_context(open_cluster(machines))
         session = open_session(machines, target)
         if machines.jobs > 1:
             make = partial(make_runs_in_processes, machines=machines)
-        elif machines.cluster is None:
-            make = partial(make_runs_here, session=session)
         with held_notes() as notes:
             by_experiment = plan_runs(session, experiments)
             tasks = [task for part in by_experiment for task in part]
@@ -106,7 +103,12 @@ def make_runs(
             if task.result is not None:
                 tell(task, task.result)
         while left := _without_result(tasks):
-            make(left, tell)
+            if make is not None:
+                make(left, tell)
+            else:
+                for task in left:
+                    if (result := task.make(session, partial(tell, task))) is not None:
+                        tell(task, result)
             if held := _without_result(left):
                 if WAITING not in shown:
                     warn(f"{WAITING} {held[0].name}")

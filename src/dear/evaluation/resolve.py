@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import product
 from math import prod
 from pathlib import Path
@@ -28,6 +28,8 @@ from dear.reading.typed import check_overrides
 from dear.training.settings import TrainSettings, check_training, resolve_training
 
 if TYPE_CHECKING:
+    import torch
+
     from dear.backbone.clip import Clip
     from dear.data.dataset import Dataset
     from dear.roles.table import RoleTable
@@ -185,57 +187,84 @@ class MethodSetup:
                 return with_role(roles, "mixed")
 
 
-@dataclass(frozen=True)
-class RunConditions:
-    """Everything a run needs except its method.
+@dataclass(frozen=True, kw_only=True)
+class ResolvedRun:
+    """A run with everything that its results depend on, apart from the code. Its settings follow from the
+    rest: a mistake in them is raised where they are first asked for (`Session.complete` does).
 
     Attributes:
         clip: The backbone, as loaded.
         datasets: The one that is trained on, followed by the others that are tested on.
         roles: The role table of the backbone, if it is known.
-        train: The training settings that the user sets, by field.
+        train: The training settings of all methods that the user sets, by field.
         select: Which epoch is tested: the last, or the best on validation images of the training classes.
+        target: The device that it is resolved for, by default that of the backbone.
+        student: What the authors of the method that this one is the teacher of set.
+        teacher: The run that trains the method's teacher; None for a method without one.
+        candidates: The runs of all combinations of settings among which validation images choose. This run
+            then is the first of them, but for its setup.
     """
 
     protocol: Protocol
     clip: "Clip"
     datasets: tuple["Dataset", ...]
+    setup: MethodSetup
     seed: int
     shots: int = 16
     roles: "RoleTable | None" = None
     train: Mapping[str, Any] = field(default_factory=dict)
     select: Select = "last"
+    target: "torch.device | None" = None
+    student: PublishedValues = NOT_PUBLISHED
+    teacher: "ResolvedRun | None" = None
+    candidates: tuple["ResolvedRun", ...] = ()
 
     @property
     def source(self) -> "Dataset":
+        """The data set that is trained on."""
         return self.datasets[0]
 
     @property
     def targets(self) -> tuple["Dataset", ...]:
+        """The other data sets that are tested on."""
         return self.datasets[1:]
 
+    @cached_property
+    def _resolved(self) -> tuple["ResolvedSettings", ...]:
+        """All settings where it would train on each of its data sets."""
+        of = partial(resolve, self.protocol, self.setup, shots=self.shots, train=self.train)
+        return tuple(
+            of(dataset=data.name, templates=data.templates, student=self.student) for data in self.datasets
+        )
 
-@dataclass(frozen=True, kw_only=True)
-class ResolvedRun(RunConditions):
-    """A run with everything that its results depend on, apart from the code.
+    @property
+    def authors(self) -> PublishedValues:
+        """What the method's authors set."""
+        return self._resolved[0].authors
 
-    Attributes:
-        settings: The method's settings for the data set that it trains on.
-        target_settings: Those for a target by its name, where its authors have other templates for it.
-        training: The training settings: as the user sets them, or as published for the method.
-        published: Names of the rows of published settings that apply, beside those of base-to-novel.
-        teacher: The run that trains the method's teacher; None for a method without one.
-        candidates: The runs of all combinations of settings among which validation images choose: this run
-            has the settings of the first of them, or once chosen those of the best.
-    """
+    @cached_property
+    def settings(self) -> MethodSettings:
+        """The method's settings for the data set that it trains on."""
+        return self._resolved[0].method.with_files(self.source.name)
 
-    setup: MethodSetup
-    settings: MethodSettings
-    target_settings: Mapping[str, MethodSettings]
-    training: TrainSettings
-    published: tuple[str, ...] = ()
-    teacher: "ResolvedRun | None" = None
-    candidates: tuple["ResolvedRun", ...] = ()
+    @cached_property
+    def target_settings(self) -> dict[str, MethodSettings]:
+        """Those for a target by its name, where its authors have other templates for it."""
+        names = [item.name for item in fields(self.settings) if item.name.endswith(TEMPLATE_END)]
+        by_target = dict[str, MethodSettings]()
+        for target, of_target in zip(self.targets, self._resolved[1:], strict=True):
+            templates = {name: getattr(of_target.method, name) for name in names}
+            if (settings := replace(self.settings, **templates)) != self.settings:
+                by_target[target.name] = settings
+        return by_target
+
+    @cached_property
+    def training(self) -> TrainSettings:
+        """The training settings: as the user sets them, or as published for the method."""
+        from dear.backbone.device import precision_for
+
+        training = self._resolved[0].training
+        return replace(training, precision=precision_for(self.clip, training.precision, self.target))
 
     @cached_property
     def table(self) -> "RoleTable | None":
@@ -332,12 +361,6 @@ def file_part(text: str) -> str:
     if len(part) <= LONGEST_PART:
         return part
     return part[: LONGEST_PART + 1].rpartition("-")[0] or part[:LONGEST_PART]
-
-
-def with_templates_of(settings: MethodSettings, other: MethodSettings) -> MethodSettings:
-    """Settings with the templates of others of their kind."""
-    names = [item.name for item in fields(settings) if item.name.endswith(TEMPLATE_END)]
-    return replace(settings, **{name: getattr(other, name) for name in names})
 
 
 class ResolvedSettings(NamedTuple):

@@ -16,10 +16,13 @@ from dear.evaluation.trial import Trial, teacher_facts
 
 
 def run_record(
-    trial: Trial, results: Mapping[str, Any], tensors: dict[str, Tensor] | None = None
+    requested: ResolvedRun,
+    trial: Trial,
+    results: Mapping[str, Any],
+    tensors: dict[str, Tensor] | None = None,
 ) -> dict[str, Any]:
-    """The record of a run, from its trial, the results of its protocol, and the trained tensors if they are
-    saved beside it.
+    """The record of a run, from its trial, which is of the candidate that was chosen if it has several; from
+    the results of its protocol, and the trained tensors if they are saved beside it.
     """
     run, method = trial.run, trial.method
     teacher, roles, pick = trial.teacher, run.table, trial.pick
@@ -27,14 +30,14 @@ def run_record(
     return {
         "schema": SCHEMA,
         "protocol": run.protocol.name,
-        "key": run.key,
+        "key": requested.key,
         "method": run.setup.method,
         "title": run.setup.declared.title or None,
         "variant": run.setup.variant,
         "source": run.setup.declared.source,
         "settings": {"method": asdict(run.settings), "train": asdict(run.training)},
-        "overrides": run.overrides,
-        "published": [*run.published],
+        "overrides": requested.overrides,
+        "published": [*run.authors.rows],
         "dataset": _dataset(run.source),
         "targets": [_dataset(dataset) | _templates(run, dataset) for dataset in run.targets],
         "weights": run.weights,

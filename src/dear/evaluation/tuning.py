@@ -1,6 +1,5 @@
 """Choosing settings of a method, and of its training, on validation images (`MethodSetup.each`)."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,8 @@ def train_candidates(
     session: Session, run: ResolvedRun, checkpoint: Path | None, on_step: OnStep, *, shares_training: bool
 ) -> Trial:
     """Train all candidates of a run. Returns the trial of the one with the highest accuracy on the validation
-    images of the training classes, the first of equals: with the key of the run, what each candidate reached,
-    and the seconds of all trainings. No test image is read.
+    images of the training classes, the first of equals, with what each reached, and the seconds of all
+    trainings. No test image is read.
     """
     classes = run.protocol.training_classes(len(run.source.classnames))
     best: Trial | None = None
@@ -33,6 +32,5 @@ def train_candidates(
         if best is None or accuracy > highest:
             best, highest = trial, accuracy
     assert best is not None, "a run with choices has candidates"
-    best.run = replace(best.run, setup=run.setup, candidates=run.candidates)
     best.tried, best.train_seconds = tried, seconds
     return best
