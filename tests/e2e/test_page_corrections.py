@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dear.data.images.photos import file_hash, hash_image
+from dear.data.images.forms import file_hash, hash_image
 from dear.data.sources.corrections import read_corrections
 from dear.serving.service import Service
 from tests.e2e.page import Open, pytestmark, serving  # noqa: F401

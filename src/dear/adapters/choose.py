@@ -22,7 +22,7 @@ from dear.data.dataset import Images
 from dear.errors import DearError, SettingsError
 from dear.evaluation.resolve import MethodSetup, ResolvedRun
 from dear.evaluation.session import Session
-from dear.methods.registry import CANDIDATES, FIT_METHOD, METHODS, check_towers, method_class
+from dear.methods.registry import CANDIDATES, FIT_METHOD, METHODS, check_towers
 from dear.progress import Progress, silent
 from dear.stats import group_share_interval, mean_difference_error
 
@@ -78,7 +78,7 @@ def choose_method(
         return Choice(next(usual, candidates[0]), "the default: no class has images that can be left out")
     tried, judged = dict[str, TriedMethod](), dict[str, Judged]()
     # Those with the longest span first, so that the others go on from what these have computed.
-    by_span = sorted(zip(names, candidates, strict=True), key=lambda pair: not pair[1].declared.needs_roles)
+    by_span = sorted(zip(names, candidates, strict=True), key=lambda pair: pair[1].declared.roles is None)
     for number, (name, setup) in enumerate(by_span):
         progress("choosing a method", number, len(names))
         tried[name], of_images = assess(left_out, setup)
@@ -110,7 +110,7 @@ def name_candidate(setup: MethodSetup) -> str:
 
 def list_candidates(clip: Clip) -> list[MethodSetup]:
     """The methods that the backbone can take, with their settings."""
-    plug_ins = [name for name, declared in METHODS.items() if declared.module and method_class(name).cheap]
+    plug_ins = [name for name, declared in METHODS.items() if declared.module and declared.cheap]
     candidates = [MethodSetup(each.method, each.settings) for each in CANDIDATES]
     fitting = []
     for setup in (*candidates, *map(MethodSetup, plug_ins)):

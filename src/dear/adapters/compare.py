@@ -11,6 +11,7 @@ from pandas import DataFrame
 from dear.adapters.bundle import Bundle
 from dear.adapters.evaluation_page import load_view
 from dear.adapters.predictor import Predictor
+from dear.adapters.saved_run import load_bundle
 from dear.adapters.scoring import find_classes, find_twins_of_training, predict_images, unseen
 from dear.backbone.names import warn_of_toy
 from dear.data.dataset import Dataset, Images
@@ -202,7 +203,7 @@ def compare(
     those that neither was fitted on, among the classes that both have.
 
     Args:
-        first, second: A predictor, a bundle, its folder or OWNER/NAME on the hub.
+        first, second: A predictor, or what `load_bundle` takes.
         data: A data set, or what `load_dataset` takes.
         out: Folder of the page comparison.html and its tables; None writes none.
         dataset: How the data is read.
@@ -214,11 +215,11 @@ def compare(
         require_writable(expanded(out), "the page to", folder=True)
     predictors = list[Predictor]()
     for source in (first, second):
-        if isinstance(source, Bundle | str | Path):
-            bundle = source if isinstance(source, Bundle) else Bundle.from_pretrained(source)
+        if not isinstance(source, Predictor):
+            bundle = load_bundle(source)
             clip = next((each.clip for each in predictors if each.clip.identity == bundle.weights), None)
             source = Predictor(bundle, device, clip=clip, pretrained=pretrained)
-        predictors.append(Predictor.of(source))
+        predictors.append(source)
     names = [_name(source) for source in (first, second)]
     if names[0] == names[1]:
         names = [f"{names[0]} (first)", f"{names[1]} (second)"]

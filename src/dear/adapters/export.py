@@ -16,7 +16,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from dear import __version__
-from dear.adapters.predictor import Predictor, Vocabulary
+from dear.adapters.encoder import Vocabulary
+from dear.adapters.predictor import Predictor
 from dear.adapters.results import Exported
 from dear.backbone.text import TextTower
 from dear.backbone.vision import VisionTower
@@ -24,6 +25,7 @@ from dear.curation.outliers import Refusal
 from dear.data.sources.table import NONE
 from dear.errors import ExportError, OutputError, first_line, installation
 from dear.methods.base import Method
+from dear.methods.optional import features_and_frozen, image_block
 from dear.training.seeding import generator
 from dear.writing import output_file
 
@@ -60,7 +62,7 @@ class ExportedModel(nn.Module):
     @property
     def outputs(self) -> list[str]:
         """The names of the outputs."""
-        if self.method.text_depends_on_image:
+        if self.method.declaration.text_depends_on_image:
             return ["features"]
         return ["logits", "probabilities", *([NONE] if self.refusal is not None else []), "features"]
 
@@ -69,10 +71,10 @@ class ExportedModel(nn.Module):
         if self.refusal is None:
             image, frozen = self.method.image_features(trunk), trunk
         else:
-            image = self.method.with_frozen(trunk)
+            image = features_and_frozen(self.method, trunk)
             image, frozen = image[:-1], image[-1]
         features = image.transpose(0, 1)
-        if self.method.text_depends_on_image:
+        if self.method.declaration.text_depends_on_image:
             return (features,)
         logits = self.method.logits(image, self.text, decoupled=self.decoupled)  # type: ignore[arg-type]
         refused = () if self.refusal is None else (self.refusal(frozen, logits.argmax(dim=1)),)
@@ -93,7 +95,7 @@ def _used_layers(method: Method) -> VisionTower:
         return tower
     blocks = [tower.block(layer) for layer in range(1, tower.depth + 1)]
     used = [
-        block if method.image_block(layer) is block else nn.Identity()
+        block if image_block(method, layer) is block else nn.Identity()
         for layer, block in enumerate(blocks, start=1)
     ]
     return _with_parts(tower, dict(tower.named_children()) | {"blocks": nn.ModuleList(used)})
@@ -121,7 +123,7 @@ def export(
     if predictor.clip.image.projection.device.type != "cpu":
         raise ExportError("export runs on the CPU: load the predictor with the device cpu.")
     vocabulary = predictor.vocabulary(classes)
-    has_classes = not vocabulary.method.text_depends_on_image
+    has_classes = not vocabulary.method.declaration.text_depends_on_image
     if classes is not None and not has_classes:
         raise ExportError(
             f"{vocabulary.method.name} computes text features for each image, so classes cannot be built in: "

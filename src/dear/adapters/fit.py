@@ -28,7 +28,7 @@ from dear.curation.outliers import OutlierModel, fit_outlier_model
 from dear.curation.unlabeled import add_unlabeled, read_unlabeled, require_taken
 from dear.data.dataset import Dataset
 from dear.data.images.photos import split_hashes
-from dear.data.loading import held_notes, is_several, of_world
+from dear.data.loading import deferred_warnings, is_several, of_world
 from dear.data.settings import DataSettings
 from dear.data.sources.class_names import with_spaces
 from dear.data.sources.corrections import answered_contents
@@ -38,7 +38,8 @@ from dear.evaluation.environment import environment
 from dear.evaluation.resolve import MethodSetup, ResolvedRun, Select
 from dear.evaluation.session import Session
 from dear.evaluation.trial import Trial, copy_stored, remove_checkpoints, teacher_facts
-from dear.methods.registry import AUTO, FIT_METHOD, method_class
+from dear.methods.optional import LeavesOut
+from dear.methods.registry import AUTO, FIT_METHOD
 from dear.progress import OnStep, Progress, Steps, TrainingStep
 from dear.reading.files import ReadingError, expanded
 from dear.reading.tensors import read_tensors
@@ -137,7 +138,7 @@ def fit(
         )
     setup = MethodSetup(FIT_METHOD if method == AUTO else method, settings or {})
     dataset = dataset or DataSettings()
-    if method == AUTO or method_class(method).cheap:  # cross-validated, so that no image is kept aside
+    if method == AUTO or setup.declared.cheap:  # cross-validated, so that no image is kept aside
         dataset = dataset.with_test_share(config.get("training", {}).get("held_out", 0.0))
     sources = [data] if isinstance(data, str | Path) else data if is_several(data) else ()
     warn_of_no_effect(setup, train)
@@ -153,7 +154,7 @@ def fit(
         if folder is not None:
             stack.enter_context(locked(folder, dataset.cache_folder()))
         report = progress if progress is not None else stack.enter_context(Steps())
-        with held_notes():
+        with deferred_warnings():
             source = read_data(data, dataset, shots, names_by_key).require_single_labels()
             source = add_named(source, add_classes)
             images = prepare_data(source, setup, shots, seed, select)
@@ -205,7 +206,7 @@ def fit(
             issues = (*reviewed.wrong_labels(), *reviewed.twins(with_test=test is not None))
             bundle = replace(bundle, review=issues, training=facts)
         for file in features_files:
-            tell_reused(file.parent, session.cache)
+            report_reused(file.parent, session.cache)
         if folder is not None:
             save(bundle, folder)
             save_readouts(folder, session.cache.used_readouts())
@@ -219,7 +220,7 @@ def fit(
 
 def warn_of_no_effect(setup: MethodSetup, train: Mapping[str, Any]) -> None:
     """Name the settings of training that a method without steps does not use."""
-    if setup.declared.trains and method_class(setup.method).takes_steps:
+    if setup.declared.trains == "in steps":
         return
     if unused := [f"--train.{name.replace('_', '-')}" for name in train if name not in OF_VIEWS]:
         verb = "has" if len(unused) == 1 else "have"
@@ -292,7 +293,8 @@ def _report_steps(report: Progress, *, teacher: bool) -> OnStep:
 def make_bundle(trial: Trial, images: FitImages, name: BackboneName, choice: Choice | None) -> Bundle:
     """The bundle of a trained method, not yet calibrated or measured."""
     run, dataset = trial.run, images.dataset
-    cost, with_images = trial.method.describe_names(), {*dataset.train.labels.tolist()}
+    method, with_images = trial.method, {*dataset.train.labels.tolist()}
+    cost = method.describe_names() if isinstance(method, LeavesOut) else {}
     named = tuple(name for label, name in enumerate(dataset.classnames) if label not in with_images)
     return Bundle(
         method=run.setup.method,
@@ -389,7 +391,7 @@ def save_readouts(folder: Path, tensors: Mapping[str, Tensor]) -> None:
         (folder / FEATURES).unlink(missing_ok=True)
 
 
-def tell_reused(folder: Path, cache: Cache) -> None:
+def report_reused(folder: Path, cache: Cache) -> None:
     """Say how many images the features of an earlier fit in a folder have spared."""
     images, known = len(cache.images), len(cache.images - cache.encoded)
     why = "" if known else ": they are others, or what encodes them is"

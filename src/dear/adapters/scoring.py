@@ -14,9 +14,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from dear.adapters.bundle import Bundle
+from dear.adapters.encoder import Vocabulary
 from dear.adapters.facts import CROSS_VALIDATION, FEWEST_TO_CALIBRATE, BundleScores
 from dear.adapters.leftout import LeftOut, LeftOutScores
-from dear.adapters.predictor import Predictor, Vocabulary
+from dear.adapters.predictor import Predictor
 from dear.backbone.names import warn_of_toy
 from dear.curation.wrong_labels import score_labels
 from dear.data.dataset import Dataset, Images
@@ -30,6 +31,7 @@ from dear.errors import DataError, SettingsError, warn
 from dear.evaluation.metrics import compute_scores
 from dear.evaluation.predictions import Predictions, predict
 from dear.evaluation.trial import Trial
+from dear.methods.optional import keep_known_scores
 from dear.methods.registry import frozen_clip
 from dear.progress import Progress, silent
 from dear.stats import group_share_interval
@@ -229,7 +231,7 @@ def find_classes(
 def calibrate_bundle(bundle: Bundle, trial: Trial, images: Images) -> Bundle:
     """The bundle with the best temperature for images that it was not fitted on."""
     precision, cache = trial.run.training.precision, trial.session.cache
-    trial.method.spares_known = True
+    keep_known_scores(trial.method)
     held_out = predict(trial.method, images, precision=precision, cache=cache)
     numbers = number_groups(images)
     groups = torch.arange(len(held_out.labels)) if numbers is None else numbers

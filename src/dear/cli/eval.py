@@ -50,11 +50,11 @@ def command(
     require_folder(others)
     from dear.adapters.evaluation_page import write_evaluation  # loads torch: what can be refused is
     from dear.adapters.scoring import evaluate_bundle, measure_others
-    from dear.data.loading import held_notes, load_dataset
+    from dear.data.loading import deferred_warnings, load_dataset
 
     if split == "test":
         dataset = dataset.with_test_share(1.0)
-    with held_notes(), progress_console().status("scoring"):
+    with deferred_warnings(), progress_console().status("scoring"):
         predictor = options.load(bundle)
         images = load_dataset(data, dataset.skip_broken())
         how: dict[str, Any] = {"split": split, "own_classes": classes == "bundle"}
@@ -110,9 +110,9 @@ def command_compare(
         check_bundle(bundle)
     check_name(data, dataset)
     from dear.adapters.compare import PAGE, compare  # loads torch: what can be refused without it is
-    from dear.data.loading import held_notes
+    from dear.data.loading import deferred_warnings
 
-    with held_notes(), progress_console().status("comparing"):
+    with deferred_warnings(), progress_console().status("comparing"):
         device, pretrained = options.device, options.pretrained
         comparison = compare(first, second, data, out, dataset=dataset, device=device, pretrained=pretrained)
     page = None if out is None else expanded(out) / PAGE

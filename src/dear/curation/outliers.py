@@ -44,7 +44,8 @@ class OutlierModel:
         classes: Their numbers: those of at least two images.
         means, center, whitening, freedom: W' (mu_k - mu), mu, W with C^-1 = W W', and d of each fit.
         counts: How many groups of each class each fit has.
-        left_out: The largest evidence of each left-out image; evenly spaced quantiles of many.
+        left_out: The largest evidence of each left-out image, thinned to evenly spaced quantiles if there
+            are many.
         fold: The fit that each is of.
         weight: The share of a group that each is, or of several that it stands for.
         images, groups: How many images were left out, and of how many groups; an image on its own is one.
@@ -168,7 +169,9 @@ class Refusal(nn.Module):
     def __init__(
         self, model: OutlierModel, names: Sequence[str], classes: Sequence[str], threshold: float
     ) -> None:
-        """Of the candidates ``classes``; ``names`` are all that `OutlierModel.classes` are numbers of."""
+        """Judge among the candidates ``classes``; ``names`` are all class names, which `OutlierModel.classes`
+        indexes.
+        """
         super().__init__()
         modeled = [names[number] for number in model.classes.tolist()]
         rows = [row for row, name in enumerate(modeled) if name in classes]

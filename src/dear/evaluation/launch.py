@@ -13,7 +13,7 @@ import torch
 from dear.backbone.device import find_device
 from dear.backbone.names import warn_of_toy
 from dear.data.dataset import Dataset
-from dear.data.loading import held_notes
+from dear.data.loading import deferred_warnings
 from dear.errors import (
     DataError,
     DearError,
@@ -73,7 +73,7 @@ def make_runs(
         session = open_session(machines, target)
         if machines.jobs > 1:
             make = partial(make_runs_in_processes, machines=machines)
-        with held_notes() as notes:
+        with deferred_warnings() as notes:
             by_experiment = plan_runs(session, experiments)
             tasks = [task for part in by_experiment for task in part]
             for task in tasks:

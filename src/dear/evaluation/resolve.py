@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from itertools import product
 from math import prod
@@ -23,7 +23,7 @@ from dear.methods.declaration import (
     PublishedValues,
     published_values,
 )
-from dear.methods.registry import METHODS, known_method, method_class, methods_with_roles
+from dear.methods.registry import METHODS, known_method, methods_with_roles
 from dear.reading.typed import check_overrides
 from dear.training.settings import TrainSettings, check_training, resolve_training
 
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 RoleVariant = Literal["roles", "all-isolated", "all-mixed", "shuffled", "random"]
 """The role table unchanged, one of the paper's ablations of it, or roles drawn at random."""
 Select = Literal["last", "val"]
-TEMPLATE_END = "template"
-"""End of the names of settings that are templates of prompts, which go by the data set that is tested."""
 LONGEST_PART = 100
 """Most letters of a data set's name in a file name, which has at most 255 bytes."""
 MOST_COMBINATIONS = 1000
@@ -92,7 +90,7 @@ class MethodSetup:
         object.__setattr__(self, "method", known_method(self.method))
         settings = check_overrides(self.settings, self.declared.settings, f"the settings of {self.method}")
         object.__setattr__(self, "settings", settings)
-        if not (self.declared.needs_roles or self._takes_roles_unchanged):
+        if self.declared.roles is None and not self._takes_roles_unchanged:
             raise SettingsError(
                 f"{self.method} has no head roles: role_variant, quantile, attributes and roles apply to "
                 f"{' or '.join(methods_with_roles())}."
@@ -157,7 +155,7 @@ class MethodSetup:
     @property
     def can_lack_roles(self) -> bool:
         """True if the method also runs where no role table is known, and no option of the mask is set."""
-        return self.declared.without_roles and self._takes_roles_unchanged
+        return self.declared.roles == "optional" and self._takes_roles_unchanged
 
     @property
     def _takes_roles_unchanged(self) -> bool:
@@ -168,7 +166,7 @@ class MethodSetup:
         """The role table of a run; shuffled and random roles are others for each seed."""
         from dear.roles.variants import draw_roles, shuffle_roles, with_attributes, with_quantile, with_role
 
-        if roles is None or not self.declared.needs_roles:
+        if roles is None or self.declared.roles is None:
             return None
         if self.attributes is not None:
             roles = with_attributes(roles, self.attributes)
@@ -250,7 +248,7 @@ class ResolvedRun:
     @cached_property
     def target_settings(self) -> dict[str, MethodSettings]:
         """Those for a target by its name, where its authors have other templates for it."""
-        names = [item.name for item in fields(self.settings) if item.name.endswith(TEMPLATE_END)]
+        names = self.settings.template_fields()
         by_target = dict[str, MethodSettings]()
         for target, of_target in zip(self.targets, self._resolved[1:], strict=True):
             templates = {name: getattr(of_target.method, name) for name in names}
@@ -294,7 +292,7 @@ class ResolvedRun:
         if self.candidates:
             return _digest(json.dumps([candidate.key for candidate in self.candidates]))
         what = self.protocol.fingerprint
-        if self.protocol.novelty in method_class(self.setup.method).decoupled_on:
+        if self.protocol.novelty in self.setup.declared.decoupled_on:
             what += " decoupled"
         if self.target_settings:
             by_name = {name: asdict(settings) for name, settings in self.target_settings.items()}
@@ -392,7 +390,7 @@ def resolve(
     theirs = authors.settings
     benchmark = benchmarks().get(dataset)
     if templates and (benchmark is None or tuple(templates) != (benchmark.template,)):
-        theirs = {name: value for name, value in theirs.items() if not name.endswith(TEMPLATE_END)}
+        theirs = {name: value for name, value in theirs.items() if name not in kind.template_fields()}
     settings = kind(**{**theirs, **student.teacher_settings, **setup.settings})
     training = resolve_training({**authors.training, **student.teacher_training}, setup.train_over(train))
     return ResolvedSettings(settings, training, authors)

@@ -13,6 +13,7 @@ from dear.evaluation.environment import environment, peak
 from dear.evaluation.records import SCHEMA
 from dear.evaluation.resolve import ResolvedRun
 from dear.evaluation.trial import Trial, teacher_facts
+from dear.methods.optional import WeighsFeatures
 
 
 def run_record(
@@ -52,7 +53,7 @@ def run_record(
         | ({"tried": trial.tried} if trial.tried else {}),
         "results": dict(results),
         "adapter": tensors if tensors is None else _adapter(trial, tensors),
-        "fusion_weights": method.fusion_weights(),
+        "fusion_weights": method.fusion_weights() if isinstance(method, WeighsFeatures) else None,
         "trainable_parameters": sum(p.numel() for p in method.trainable),
         "seconds": {"train": trial.train_seconds, "test": trial.test_seconds},
         "peak_memory": peak(device),

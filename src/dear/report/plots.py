@@ -1,5 +1,5 @@
-"""Figures: of runs the gain over zero-shot by data set, fusion weights, few-shot curves and training;
-of `dear eval` the reliability and the attention of core heads.
+"""Figures of runs (the gain over zero-shot by data set, fusion weights, few-shot curves, training), and the
+reliability diagram of `dear eval`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

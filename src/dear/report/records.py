@@ -83,7 +83,7 @@ def protocol(record: Record) -> str:
 
 def method_label(record: Record) -> str:
     """The label of a column: the method, or "method (variant)"; a run that saw more images than the labeled
-    ones says so there. A method outside the package has the name that its class gives it.
+    ones says so there. A method outside the package has the title that its class declares.
     """
     remarks = [
         str(record.get("variant") or ""),

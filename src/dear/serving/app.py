@@ -27,6 +27,7 @@ from dear.backbone.names import TINY
 from dear.data.images.decode import encode_png
 from dear.errors import DearError, OutputError, UnknownNameError, of_the_disk
 from dear.limits import LimitError, at_most
+from dear.methods.optional import token_layout
 from dear.reading.plain import split_list
 from dear.serving.limits import Limits, Refused
 from dear.serving.middleware import AnswerHead, Guard, respond
@@ -221,7 +222,7 @@ def describe(service: Service) -> dict[str, Any]:
     """What is served, for /api/info."""
     predictor, index, batches = service.predictor, service.index, service.batches
     bundle, image = predictor.bundle, predictor.clip.image
-    has_heads, method = image.access == "heads", predictor.method
+    has_heads, tokens = image.access == "heads", token_layout(predictor.method).tokens_by_name
     tested = bundle.scores and {
         name: getattr(bundle.scores, name) for name in ("accuracy", "zero_shot", "chance", "images", "split")
     }
@@ -234,7 +235,7 @@ def describe(service: Service) -> dict[str, Any]:
         "classes": predictor.classes,
         "features": predictor.features,
         "explained": explain_features(bundle.method, [*predictor.features, UNOWNED]),
-        "attributes": [name for name in method.layout.tokens_by_name if name not in method.without_heads],
+        "attributes": [name for name in tokens if name not in predictor.without_heads],
         "corrections": service.data is not None,
         "roles": bundle.roles is not None,
         "layers": image.depth if has_heads else 0,

@@ -18,11 +18,12 @@ from prometheus_client.core import CounterMetricFamily, Metric
 from torch import Tensor
 
 from dear.adapters.attention import attention_maps
+from dear.adapters.encoder import Vocabulary
 from dear.adapters.index_encoder import BundleEncoder
-from dear.adapters.predictor import Predictor, Vocabulary
+from dear.adapters.predictor import Predictor
 from dear.data.images.decode import FORMATS, as_image, as_picture, encode_png, open_image
+from dear.data.images.forms import hash_image
 from dear.data.images.hashes import hash_files
-from dear.data.images.photos import hash_image
 from dear.data.images.transforms import eval_view, to_unit
 from dear.data.settings import DataSettings
 from dear.data.sources import archive
@@ -146,7 +147,7 @@ class Service:
         known = self.predictor.cached_vocabulary(names)
         if known is not None:
             return known
-        per_image = self.predictor.method.text_depends_on_image
+        per_image = self.predictor.method.declaration.text_depends_on_image
         at_most("request_classes_per_image" if per_image else "request_classes", len(names), "the request")
         at_most("class_name", max(map(len, names)), "the request")
         return await run_in(self._names, self.predictor.vocabulary, names)

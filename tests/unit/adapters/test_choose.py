@@ -39,7 +39,6 @@ from dear.evaluation.protocols.few_shot import FewShot
 from dear.evaluation.resolve import MethodSetup, ResolvedRun
 from dear.evaluation.session import Session
 from dear.methods import registry
-from dear.methods.base import Method
 from dear.methods.declaration import Declaration
 from dear.methods.linear_probe import LinearProbeSettings
 from dear.roles.table import role_table
@@ -256,17 +255,9 @@ def test_a_method_that_cannot_be_fitted_says_why(task: Dataset, clip: Clip) -> N
 
 
 def test_a_plug_in_is_tried_if_it_is_cheap(clip: Clip, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Cheap(Method):
-        cheap = True
-
-    class Dear(Method):
-        pass
-
-    kinds = {"quick": Cheap, "slow": Dear}
-    declared = {name: Declaration(name, "", "", module="elsewhere") for name in kinds}
-    for name, declaration in declared.items():
+    for name, cheap in {"quick": True, "slow": False}.items():
+        declaration = Declaration(name, cheap=cheap, module="elsewhere")
         monkeypatch.setitem(registry._methods, name, declaration)
-    monkeypatch.setattr("dear.adapters.choose.method_class", kinds.__getitem__)
     monkeypatch.setattr("dear.adapters.choose.check_towers", lambda *_: None)
     names = [setup.method for setup in list_candidates(clip)]
     assert names[-1] == "quick"

@@ -161,6 +161,6 @@ def test_methods_as_onnx_with_other_classes_if_they_take_any(
 ) -> None:
     pytest.importorskip("onnxscript", reason="the extra export is not installed")
     one, options = predictor(name, make_small_clip), {}
-    if not one.method.text_depends_on_image:  # else no classes can be built in
+    if not one.method.declaration.text_depends_on_image:  # else no classes can be built in
         options = {"classes": OTHERS if one.method.open_vocabulary else CLASSES}
     assert export(one, tmp_path / "m.onnx", **options).difference < 1e-3

@@ -23,7 +23,6 @@ from dear.evaluation.runs import run_one
 from dear.evaluation.session import Session
 from dear.evaluation.trial import Trial
 from dear.evaluation.workers import Task
-from dear.methods.base import Method
 from dear.methods.gda.method import GDA
 from dear.progress import TrainingStep
 from dear.roles.variants import draw_roles, shuffle_roles, with_role
@@ -126,8 +125,7 @@ def test_all_of_a_training_is_timed(
         nonlocal seconds
         seconds += 50
 
-    for kind in (Method, GDA):
-        monkeypatch.setattr(kind, "before_training", lambda _method, images: prepare(images))
+    monkeypatch.setattr(GDA, "before_training", lambda _method, images: prepare(images))
     for setup in (DEAR, MethodSetup("gda")):
         session = Session()
         resolve = partial(resolve_run, session, roles=role_table(small_clip), train=TRAINING)

@@ -120,6 +120,7 @@ from dear.methods import registry
 from dear.methods.coop import CoOpSettings
 from dear.methods.coop.method import CoOp
 from dear.methods.base import Method
+from dear.methods.declaration import Declaration
 from dear.methods.dear.method import Dear
 from dear.methods.promptkd.method import PromptKD
 
@@ -153,13 +154,25 @@ class Taught(PromptKD):
 
 class Hiding(Method):
     def __init__(self, clip, generator, settings=None):
-        super().__init__(clip, settings)
+        super().__init__(clip, generator, settings)
         self.prompts = nn.ParameterList([torch.zeros(2)])
 
 
 class Nameless(Method):
-    def __init__(self, clip, generator, settings=None):
-        super().__init__(clip, settings)
+    pass
+
+
+class Averaging(Nameless):
+    def after_epoch(self, epoch, epochs):
+        pass
+
+
+class Misplaced(Nameless):
+    cheap = True
+
+
+class Closed(Nameless):
+    declaration = Declaration(open_vocabulary=False, cheap=True, text="features")
 """
 
 
@@ -193,7 +206,7 @@ def test_a_class_that_derives_from_a_packaged_one_needs_what_that_declares(
     outside: Callable[[str], str],
 ) -> None:
     roles, taught = METHODS[outside("Roles")], METHODS[outside("Taught")]
-    assert (roles.needs_roles, roles.image, taught.needs_roles) == (True, "heads", False)
+    assert (roles.roles, roles.image, taught.roles) == ("required", "heads", None)
     assert (taught.teacher, taught.unlabeled) == ("promptsrc", True)
     assert MethodSetup(roles.name, role_variant="shuffled").variant == "shuffled"
 
@@ -217,6 +230,24 @@ def test_a_parameter_that_hides_an_attribute_of_all_methods_is_named(
 ) -> None:
     with pytest.raises(CodeError, match="outside_methods:Hiding sets self"):
         build_method(outside("Hiding"), small_clip, torch.Generator())
+
+
+def test_a_hook_that_would_never_be_called_is_named(outside: Callable[[str], str], small_clip: Clip) -> None:
+    with pytest.raises(CodeError, match=r"Averaging has after_epoch, .*dear\.methods\.optional\.StepHooks"):
+        build_method(outside("Averaging"), small_clip, torch.Generator())
+
+
+def test_a_class_outside_the_package_has_a_declaration(
+    outside: Callable[[str], str], small_clip: Clip
+) -> None:
+    declared = METHODS[outside("Closed")]
+    assert (declared.name, declared.implementation) == ("outside_methods:Closed", "Closed")
+    assert (declared.cheap, declared.open_vocabulary, declared.image, declared.text) == (
+        True, False, None, "features"
+    )  # fmt: skip
+    assert not build_method(declared.name, small_clip, torch.Generator()).open_vocabulary
+    with pytest.raises(SettingsError, match=r"Misplaced sets cheap on the class: .* in its declaration"):
+        outside("Misplaced")
 
 
 def test_rows_go_with_what_the_user_sets() -> None:

@@ -51,9 +51,9 @@ def forget() -> None:
 
 
 def test_tables_call_a_method_as_its_class_does(folder: Path) -> None:
-    """By a name of its own; a class without one is called by its path, and an inherited name is another's."""
-    base = "from dear.methods.coop.method import CoOp\nclass Mine(CoOp):\n    "
-    for line, title in (("name = 'Gated CoOp'", "Gated CoOp"), ("pass", "")):
+    """By the title in its declaration; packaged methods have none that it could inherit."""
+    base = "import dear\nfrom dear.methods.coop.method import CoOp\nclass Mine(CoOp):\n    "
+    for line, title in (("declaration = dear.Declaration(title='Gated CoOp')", "Gated CoOp"), ("pass", "")):
         (folder / "stranger.py").write_text(base + line)
         forget()
         assert register("stranger:Mine").title == title

@@ -33,7 +33,7 @@ PURPOSE = "docs/purpose.md says what to use instead"
 
 
 class DetailNote(str):
-    """A note that asks for nothing, which is told as a `Detail`."""
+    """A note that asks for nothing, which is issued as a `Detail`."""
 
     __slots__ = ()
 
@@ -199,8 +199,8 @@ def describe_misuse(listing: Listing) -> Iterator[str]:
     several = [key for key in listing.keys if SEVERAL.search(key)]
     for labels, what in ((numbers, "numbers"), (several, "several labels each")):
         if len(labels) > (2 if what == "numbers" else 0):
-            told = f"labels look like {what} ({list_names(labels, FEW)}), and each is a class of its own"
-            yield f"{told}: {PURPOSE}"
+            finding = f"labels look like {what} ({list_names(labels, FEW)}), and each is a class of its own"
+            yield f"{finding}: {PURPOSE}"
 
 
 def single_class(listing: Listing) -> str:

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from dear.data.images.decode import local_path
-from dear.data.images.photos import is_image, refused_image
+from dear.data.images.forms import is_image, refused_image
 from dear.data.settings import DataSettings
 from dear.data.sources.class_names import plain_label, sort_names
 from dear.data.sources.folder import ignored_note, image_files

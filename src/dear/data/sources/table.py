@@ -81,12 +81,12 @@ def read_tables(folder: Path, tables: Mapping[str, Path], settings: DataSettings
         tables["test"] = tables.pop("val")
         notes.append(f"it has no labeled test images: those of {tables['test'].name} are used for testing")
     for split, table in tables.items():
-        rows, told = _read_entries(table, settings)
+        rows, remarks = _read_entries(table, settings)
         within = table.parent.relative_to(folder)
         for row in rows:  # a split that is not given is made
             path = row.path if os.path.isabs(row.path) else (within / row.path).as_posix()
             entries.append(row._replace(path=path, split="" if tables.keys() == {"train"} else split))
-        notes += told
+        notes += remarks
     listing = listing_of(folder, folder, entries)
     origin = names if tables.keys() != {"train"} else listing.origin
     return replace(listing, name=folder.resolve().name, origin=origin, notes=(*notes, *listing.notes))
@@ -313,11 +313,11 @@ def read_rows(table: Path, settings: DataSettings) -> Iterator[tuple[int, Any]]:
         first = [*islice(rows, SAMPLE)]
         sample = [row for _, row in first]
         classes = _columns_of_flags(sample, names[0])
-        told = f", but a column for each of {list_names(classes, FEW)}: {ONE_LABEL}" if classes else ""
+        flags = f", but a column for each of {list_names(classes, FEW)}: {ONE_LABEL}" if classes else ""
         if missing != names[1:] or not _is_one_hot(sample, classes):
             has = f"; it has {list_names(header, 9)}" if header else ""
             raise DataError(
-                f"{table} has no column {missing[0]!r}{told}{has}. "
+                f"{table} has no column {missing[0]!r}{flags}{has}. "
                 f"Its first line must name {COLUMNS}{OTHER_NAMES}."
             )
     if repeated := [name for name in (*names, "split") if header.count(name) > 1]:

@@ -17,7 +17,7 @@ PRIOR = 1e-3
 """Weight of the squared strengths: they stay finite where the terms separate all training images."""
 LEAST_BETA = 0.01
 """beta never reaches 0, at which classes without images could not be told apart."""
-ALONE = 0.5
+ALPHA_OF_SINGLES = 0.5
 """alpha over beta, times the root of the degrees of freedom of all evidence, where most classes have one
 image.
 """
@@ -126,7 +126,9 @@ def fit_strengths(terms: LeftOutTerms, freedom: Float[Tensor, "attribute"]) -> F
     if has_evidence.any():
         strengths[0, :fitted] = minimize_loss(with_all, minima)
         if terms.mostly_alone:
-            strengths[0, 1:] = ALONE * strengths[0, 0] * (freedom > 0) / freedom.sum().clamp(min=1).sqrt()
+            strengths[0, 1:] = (
+                ALPHA_OF_SINGLES * strengths[0, 0] * (freedom > 0) / freedom.sum().clamp(min=1).sqrt()
+            )
     return strengths
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from PIL import Image, ImageCms, ImageFile, ImageOps, features
 
 from dear.data.images.decode import HAS_HEIC, decode, open_image, read_image
-from dear.data.images.photos import picture_of
+from dear.data.images.forms import picture_of
 from dear.errors import DataError
 from dear.limits import LimitError
 from tests.unit.data.photos import gray_tiff
