@@ -3,7 +3,6 @@
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -137,7 +136,7 @@ def plan_runs(session: Session, experiments: Sequence[Experiment]) -> list[list[
     by_experiment = []
     for experiment in experiments:
         tasks, resolved, datasets = list[Task](), list[ResolvedRun](), dict[str, Dataset]()
-        for run in replace(experiment, out=experiment.out.resolve()).runs():
+        for run in experiment.runs():
             try:
                 resolved.append(session.resolve_run(run))
             except (DataError, WeightsError, RoleTableError) as error:  # perhaps there later, as a download

@@ -55,6 +55,7 @@ class Task:
     Attributes:
         missing: The error of a data set, of weights or of roles that it needs; it then has no name.
         name: The name of its files.
+        record: The path of its record, absolute because other processes may have other working folders.
         result: What came of it; None until then.
     """
 
@@ -65,7 +66,7 @@ class Task:
         self.missing = resolved if isinstance(resolved, DearError) else None
         if isinstance(resolved, DearError):
             return
-        self.name, self.record = resolved.name, resolved.file(run.experiment.out)
+        self.name, self.record = resolved.name, resolved.file(run.experiment.out.resolve())
         self._expected = {"key": resolved.key, "variant": resolved.setup.variant}
         self.result = self.read()
 
@@ -80,7 +81,7 @@ class Task:
     @contextmanager
     def lock(self) -> Iterator[bool]:
         """Context that holds the run; False if another one does. Raises OutputError."""
-        folder = self.run.experiment.out / UNFINISHED
+        folder = self.record.parent / UNFINISHED
         lock = FileLock(folder / f"{self.name}.lock", timeout=0)
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -103,7 +104,7 @@ class Task:
         traceback of a bug goes to stderr. Other data sets leave the memory, and the number of threads of this
         process is set.
         """
-        run, shared = self.run, self.run.experiment
+        run, keep_weights = self.run, self.run.experiment.keep_weights
         with self.lock() as is_locked:
             if not is_locked:
                 return None
@@ -117,9 +118,8 @@ class Task:
                     resolved = session.resolve_run(run)
                     if session.device.type == "cpu":
                         set_threads(*(each.clip for each in (resolved, resolved.teacher) if each is not None))
-                    record = run_one(
-                        session, resolved, out=shared.out, keep_weights=shared.keep_weights, on_step=on_step
-                    )
+                    out = self.record.parent
+                    record = run_one(session, resolved, out=out, keep_weights=keep_weights, on_step=on_step)
             except Exception as error:
                 return run_error(error, run.setup)
         return RunResult(
