@@ -4,6 +4,8 @@ from .adapters.attention import attention_maps as attention_maps
 from .adapters.bundle import Bundle as Bundle
 from .adapters.classifier import DearClassifier as DearClassifier
 from .adapters.compare import compare as compare
+from .adapters.drift import detect_drift as detect_drift
+from .adapters.evaluation import evaluate as evaluate
 from .adapters.fit import fit as fit
 from .adapters.predictor import Predictor as Predictor
 from .adapters.review import apply_labels as apply_labels

@@ -3,6 +3,7 @@
 import copy
 import json
 import logging
+import math
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,6 +17,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from dear import __version__
+from dear.adapters.bundle import Bundle
 from dear.adapters.encoder import Vocabulary
 from dear.adapters.predictor import Predictor
 from dear.adapters.results import Exported
@@ -170,6 +172,26 @@ def _metadata(predictor: Predictor, vocabulary: Vocabulary | None, outputs: Sequ
         "features": [*predictor.features],
         "classes": None if vocabulary is None else [*vocabulary.classes],
         "temperature": bundle.temperature,
+        "operating": None if vocabulary is None else _describe_point(bundle, vocabulary.classes),
+    }
+
+
+def _describe_point(bundle: Bundle, classes: Sequence[str]) -> dict[str, Any] | None:
+    """What a program needs to decide as the bundle's operating point: for each class the least probability,
+    null for one that is never decided; or the costs of each class (rows) by prediction and of a person. None
+    without one, and for other classes than the bundle's.
+    """
+    point = bundle.training.operating
+    if point is None or tuple(classes) != bundle.classes:
+        return None
+    if point.costs is not None:
+        asked = point.costs.of_person(classes).tolist()
+        of_person = [None if cost == math.inf else cost for cost in asked]
+        return {"costs": point.costs.matrix(classes).tolist(), "person": of_person}
+    thresholds = map(point.threshold_of, classes)
+    return {
+        "precision": point.precision,
+        "thresholds": [None if value == math.inf else value for value in thresholds],
     }
 
 

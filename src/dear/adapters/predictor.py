@@ -14,6 +14,7 @@ from torch import Tensor
 from dear.adapters.bundle import Bundle
 from dear.adapters.encoder import BATCH, Encoder, Vocabulary
 from dear.adapters.feature_reader import ImageReader
+from dear.adapters.operating import DECIDED, TO_A_PERSON
 from dear.adapters.results import ClassScore, Prediction, Suggestion, Unreadable
 from dear.adapters.wording import UNOWNED
 from dear.curation.outliers import Refusal
@@ -158,14 +159,35 @@ class Predictor(Encoder):
     @torch.no_grad()
     def rank(
         self, features: Float[Tensor, "batch feature embed"], vocabulary: Vocabulary, top: int
-    ) -> list[tuple[tuple[ClassScore, ...], bool]]:
-        """The best classes of each image, from what `encode_all` gives, and whether it is of none of them."""
-        best = self.best_classes(features[:, : len(self.features)], vocabulary, top)
-        if (refusal := self.refusal(vocabulary.classes)) is None:
-            return [(candidates, False) for candidates in best]
-        numbers = {name: number for number, name in enumerate(vocabulary.classes)}
-        predicted = torch.tensor([numbers[candidates[0].name] for candidates in best], device=features.device)
-        return [*zip(best, refusal(features[:, -1], predicted).tolist(), strict=True)]
+    ) -> list[tuple[tuple[ClassScore, ...], bool, str, str]]:
+        """What a `Prediction` says of each image after its file, from what `encode_all` gives."""
+        image = features[:, : len(self.features)]
+        best, refused = self.best_classes(image, vocabulary, top), [False] * len(features)
+        if (refusal := self.refusal(vocabulary.classes)) is not None:
+            numbers = {name: number for number, name in enumerate(vocabulary.classes)}
+            predicted = torch.tensor(
+                [numbers[candidates[0].name] for candidates in best], device=features.device
+            )
+            refused = refusal(features[:, -1], predicted).tolist()
+        choices = self.decide(image, vocabulary, refused)
+        rows = zip(best, refused, choices, strict=True)
+        return [(candidates, is_refused, *choice) for candidates, is_refused, choice in rows]
+
+    def decide(
+        self, image: Float[Tensor, "batch feature embed"], vocabulary: Vocabulary, refused: Sequence[bool]
+    ) -> list[tuple[str, str]]:
+        """Whether each image is decided by the bundle's operating point or goes to a person, and the class
+        that it is decided to be of; both empty without one, and among other classes than the bundle's.
+        """
+        point = self.bundle.training.operating
+        if point is None or vocabulary.classes != self.classes:
+            return [("", "")] * len(image)
+        logits = vocabulary.logits(image.transpose(0, 1)).double() / self.bundle.temperature
+        choices = point.decide(logits.softmax(dim=1).cpu().numpy(), self.classes).tolist()
+        return [
+            (TO_A_PERSON, "") if is_refused or choice < 0 else (DECIDED, self.classes[choice])
+            for choice, is_refused in zip(choices, refused, strict=True)
+        ]
 
     @torch.no_grad()
     def best_classes(

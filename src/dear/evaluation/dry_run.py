@@ -14,7 +14,7 @@ from dear.errors import DataError, DearError
 from dear.evaluation.experiment import Experiment, Machines, Run
 from dear.evaluation.launch import open_session, plan_runs
 from dear.evaluation.records import is_record_name, read_record
-from dear.evaluation.resolve import MethodSetup, ResolvedSettings, resolve
+from dear.evaluation.resolve import MethodSetup, ResolvedSettings, resolve, takes_steps
 from dear.evaluation.runs import RunResult
 from dear.evaluation.session import Session
 
@@ -121,7 +121,7 @@ def count_work(session: Session, run: Run) -> Work:
             )
     steps = 0
     for learner, its in learners:
-        if learner.declared.trains == "in steps" and its.method.allows_steps:
+        if takes_steps(learner, its.method):
             images, of = (train_images, classes) if learner.declared.unlabeled else (shots * trained, trained)
             steps += its.training.total_steps(images, of, its.training.epoch_steps(images))
     return Work(steps, sum(test_images for _, test_images, _ in known))

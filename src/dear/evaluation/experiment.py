@@ -13,7 +13,8 @@ from dear.backbone.names import BackboneName, BackboneOptions, backbone_or_defau
 from dear.data.settings import DataSettings
 from dear.errors import DataError, SettingsError
 from dear.evaluation.protocols.base import Protocol
-from dear.evaluation.resolve import MethodSetup, ResolvedSettings, Select, file_part, resolve
+from dear.evaluation.records import file_part
+from dear.evaluation.resolve import MethodSetup, ResolvedSettings, Select, resolve
 from dear.reading.typed import NonNegativeFloat, Range, check_fields, overrides_class, shown
 from dear.training.settings import TrainSettings, check_training
 

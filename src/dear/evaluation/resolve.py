@@ -4,7 +4,6 @@ everything that its results depend on, apart from the code. Light to import.
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
@@ -14,8 +13,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from dear.errors import SettingsError
+from dear.errors import SettingsError, warn
 from dear.evaluation.protocols.base import Protocol
+from dear.evaluation.records import run_name
 from dear.methods.declaration import (
     NOT_PUBLISHED,
     Declaration,
@@ -25,7 +25,8 @@ from dear.methods.declaration import (
 )
 from dear.methods.registry import METHODS, known_method, methods_with_roles
 from dear.reading.typed import check_overrides
-from dear.training.settings import TrainSettings, check_training, resolve_training
+from dear.text import list_names
+from dear.training.settings import TrainSettings, check_training, resolve_training, used_training
 
 if TYPE_CHECKING:
     import torch
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
 RoleVariant = Literal["roles", "all-isolated", "all-mixed", "shuffled", "random"]
 """The role table unchanged, one of the paper's ablations of it, or roles drawn at random."""
 Select = Literal["last", "val"]
-LONGEST_PART = 100
-"""Most letters of a data set's name in a file name, which has at most 255 bytes."""
 MOST_COMBINATIONS = 1000
 """Each is trained in every run."""
 
@@ -200,7 +199,7 @@ class ResolvedRun:
         student: What the authors of the method that this one is the teacher of set.
         teacher: The run that trains the method's teacher; None for a method without one.
         candidates: The runs of all combinations of settings among which validation images choose. This run
-            then is the first of them, but for its setup.
+            then has the settings of the first of them.
     """
 
     protocol: Protocol
@@ -229,8 +228,9 @@ class ResolvedRun:
 
     @cached_property
     def _resolved(self) -> tuple["ResolvedSettings", ...]:
-        """All settings where it would train on each of its data sets."""
-        of = partial(resolve, self.protocol, self.setup, shots=self.shots, train=self.train)
+        """All settings where it would train on each of its data sets, those of the first candidate."""
+        setup = self.setup.candidates()[0]
+        of = partial(resolve, self.protocol, setup, shots=self.shots, train=self.train)
         return tuple(
             of(dataset=data.name, templates=data.templates, student=self.student) for data in self.datasets
         )
@@ -275,6 +275,15 @@ class ResolvedRun:
         return self.candidates or (self,)
 
     @property
+    def used_training(self) -> dict[str, Any]:
+        """The settings of training that change the run (`used_training`)."""
+        return self._used(asdict(self.training))
+
+    def _used(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        steps = takes_steps(self.setup, self.settings)
+        return used_training(settings, steps=steps, images=self.setup.declared.trains is not None)
+
+    @property
     def weights(self) -> dict[str, Any]:
         """The identity of the backbone, as plain values."""
         return asdict(self.clip.identity)
@@ -282,7 +291,7 @@ class ResolvedRun:
     @property
     def overrides(self) -> dict[str, dict[str, Any]]:
         """The settings of the method, and of its training, that the user set."""
-        return {"method": dict(self.setup.settings), "train": self.setup.train_over(self.train)}
+        return {"method": dict(self.setup.settings), "train": self._used(self.setup.train_over(self.train))}
 
     @cached_property
     def key(self) -> str:
@@ -326,7 +335,7 @@ class ResolvedRun:
             self.select,
             self.weights,
             [dataset.identity for dataset in datasets],
-            self.training.fingerprint_fields(),
+            self._used(self.training.fingerprint_fields()),
             asdict(self.settings),
         ]
         texts = [json.dumps(field, sort_keys=True) for field in fields]
@@ -340,25 +349,18 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def run_name(protocol: Protocol, dataset: str, setup: MethodSetup, seed: int, shots: int, key: str) -> str:
-    """The name of a run's files, for example "mixed-paints-dear-all-mixed-16shot-seed1-0123abcd"; reports
-    know a record by its end (`dear.evaluation.records.is_record_name`).
-    """
-    method = setup.method.replace("++", "pp").replace("+", "-plus")  # as its folder
-    parts = [dataset, method, setup.variant or "", f"{shots}shot", f"seed{seed}", key[:8]]
-    if protocol.trained_on is not None:
-        parts.insert(0, protocol.name)
-    return "-".join(map(file_part, filter(None, parts)))
+def takes_steps(setup: MethodSetup, settings: MethodSettings) -> bool:
+    """Whether a method with these settings is trained in steps."""
+    return setup.declared.trains == "in steps" and settings.allows_steps
 
 
-def file_part(text: str) -> str:
-    """A text as a part of a file's name, with "-" for what is no letter or digit of English and no dot. If it
-    is long, it is cut after a word.
-    """
-    part = re.sub(r"[^A-Za-z0-9.]+", "-", text).strip("-")
-    if len(part) <= LONGEST_PART:
-        return part
-    return part[: LONGEST_PART + 1].rpartition("-")[0] or part[:LONGEST_PART]
+def tell_of_no_effect(setup: MethodSetup, settings: MethodSettings, train: Mapping[str, Any]) -> None:
+    """Warn of settings of training that change nothing."""
+    steps = takes_steps(setup, settings)
+    used = used_training(train, steps=steps, images=setup.declared.trains is not None)
+    if unused := [f"--train.{name.replace('_', '-')}" for name in train if name not in used]:
+        verb = "has" if len(unused) == 1 else "have"
+        warn(f"{list_names(unused, 9)} {verb} no effect: {setup.method} is not trained in steps")
 
 
 class ResolvedSettings(NamedTuple):

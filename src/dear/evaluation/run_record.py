@@ -36,8 +36,8 @@ def run_record(
         "title": run.setup.declared.title or None,
         "variant": run.setup.variant,
         "source": run.setup.declared.source,
-        "settings": {"method": asdict(run.settings), "train": asdict(run.training)},
-        "overrides": requested.overrides,
+        "settings": {"method": asdict(run.settings), "train": run.used_training},
+        "overrides": _overrides(requested, run),
         "published": [*run.authors.rows],
         "dataset": _dataset(run.source),
         "targets": [_dataset(dataset) | _templates(run, dataset) for dataset in run.targets],
@@ -59,6 +59,16 @@ def run_record(
         "peak_memory": peak(device),
         "environment": environment()
         | {"device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type},
+    }
+
+
+def _overrides(requested: ResolvedRun, run: ResolvedRun) -> dict[str, dict[str, Any]]:
+    """The settings that the user set: without those that were chosen."""
+    each = requested.setup.each
+    chosen = {"method": each.get("settings", {}), "train": each.get("train", {})}
+    return {
+        part: {name: value for name, value in values.items() if name not in chosen[part]}
+        for part, values in run.overrides.items()
     }
 
 

@@ -13,8 +13,8 @@ import pytest
 from dear.errors import DataError, UnknownNameError
 from dear.evaluation.predictions import predictions_file
 from dear.evaluation.protocols import PROTOCOLS
-from dear.evaluation.records import is_record_name
-from dear.evaluation.resolve import MethodSetup, run_name
+from dear.evaluation.records import is_record_name, run_name
+from dear.evaluation.resolve import MethodSetup
 from dear.report.records import read_folder
 from dear.report.report_page import write_folder_report
 from dear.writing import csv_text

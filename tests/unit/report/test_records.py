@@ -221,3 +221,22 @@ def test_a_method_of_others_is_called_by_its_title() -> None:
     as_coop = [runs[0], {**gated, "title": "coop"}]
     labels = [row.label for row in report_page(title="t", records=as_coop).tables[0].rows]
     assert {"Tools: coop", "Tools: gated:Gated"} < {*labels}
+
+
+def test_settings_of_steps_part_no_records_of_methods_without_steps() -> None:
+    """Also of records that hold all settings."""
+    made = records_of_training([{"epochs": 5}, {"epochs": 9}], epochs=[])
+    assert len(checked(made)) == 2
+    with pytest.raises(DataError, match="mix different training"):
+        checked(records_of_training([{"crop": 0.5}, {"crop": 0.9}], epochs=[]))
+    with pytest.raises(DataError, match="mix different training"):
+        checked(records_of_training([{"epochs": 5}, {"epochs": 9}], epochs=[{"epoch": 1}]))
+
+
+def records_of_training(settings: list[dict[str, Any]], epochs: list[Any]) -> list[dict[str, Any]]:
+    """A record of the linear probe for each seed, with other settings of training."""
+    return [
+        record("pets", "linear-probe", 0.5, 0.5, seed=seed)
+        | {"settings": {"train": TRAIN | changed, "method": {}}, "train": {"epochs": epochs}}
+        for seed, changed in enumerate(settings, start=1)
+    ]

@@ -237,7 +237,7 @@ def test_clients_choose_no_label_of_the_metrics(serve: Serve) -> None:
 def test_a_route_takes_the_fields_that_its_schema_has(serve: Serve) -> None:
     client = serve()
     for route, parts in client.get("/openapi.json").json()["paths"].items():
-        if "post" in parts:
+        if "post" in parts and route != "/api/reload":
             form = parts["post"]["requestBody"]["content"]["multipart/form-data"]["schema"]["properties"]
             assert ("classes" in form) == (route in ("/api/predict", "/api/batch"))
             place = {"layer": 1, "head": 0} if "attention" in route else {}
@@ -263,6 +263,15 @@ def test_the_routes_are_those_that_are_documented(predictor: Predictor) -> None:
     assert {route for route in routes if route[0] != "HEAD"} - {
         ("GET", "/docs/oauth2-redirect")
     } == documented()
+
+
+def test_head_is_answered_as_get(serve: Serve) -> None:
+    """Monitors ask so."""
+    client = serve(page=True)
+    for path in ("/health", "/api/info", "/", "/metrics"):
+        asked, read = client.head(path), client.get(path)
+        assert (asked.status_code, asked.headers["content-type"]) == (200, read.headers["content-type"])
+    assert client.head("/api/predict").status_code == 405
 
 
 def test_the_page_of_the_api_loads_nothing_from_elsewhere(serve: Serve) -> None:
