@@ -100,7 +100,7 @@ def test_the_best_on_validation_images_is_tested(small_clip: Clip, monkeypatch: 
     assert (settings["method"]["tokens"], settings["train"]["lr"]) == best
     assert tuned["selection"]["epoch"] == by_itself["selection"]["epoch"]
     keys = {tuned["key"], *(run(small_clip, setup)["key"] for setup in alone.values())}
-    keys.add(run(small_clip, MethodSetup("coop", each={"train": {"lr": RATES}}))["key"])
+    keys.add(run(small_clip, MethodSetup("coop", {"tokens": 2}, each={"train": {"lr": RATES}}))["key"])
     assert len(keys) == 1 + 6 + 1
     assert tuned["overrides"] == {"method": {}, "train": TRAINING}
 
