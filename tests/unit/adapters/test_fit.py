@@ -370,5 +370,5 @@ def test_a_bundle_inside_of_its_data_is_refused(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("only_clip")
 @pytest.mark.parametrize("method", ["linear-probe", "zero-shot"])
 def test_settings_of_training_without_effect_are_named(method: str) -> None:
-    with pytest.warns(UserWarning, match=r"--train\.lr has no effect"):
+    with pytest.warns(UserWarning, match=r"--train\.lr.* no effect"):
         fit(noise_dataset(), method=method, train={"lr": 0.5, "crop": 0.9}, review=False, verbose=False)

@@ -291,8 +291,13 @@ def test_without_steps_settings_of_steps_are_in_no_key_and_no_record(
 
 
 def test_options_without_effect_are_named(tmp_path: Path) -> None:
-    options: dict[str, Any] = {"data": ("pages",), "shots": (1,), "out": tmp_path, "train": {"epochs": 3}}
+    options: dict[str, Any] = {
+        "data": ("street-signs",),
+        "shots": (1,),
+        "out": tmp_path,
+        "train": {"epochs": 3},
+    }
     for method in ("zero-shot", "linear-probe"):
-        sweep = Experiment(protocol=FewShot(), methods=(MethodSetup(method),), **options)
+        sweep = Experiment(protocol=FewShot(), methods=(MethodSetup(method),), out=tmp_path, **options)
         with pytest.warns(UserWarning, match=rf"--train\.epochs has no effect: {method}"):
             plan_runs(open_session(Machines("cpu")), [sweep])
