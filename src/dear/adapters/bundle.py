@@ -138,7 +138,7 @@ class Bundle:
         """What was measured and how the method was chosen in lines, as `dear fit` prints them."""
         facts, scores = self.training, self.scores
         tested = () if scores is None else (scores.refused, scores.images)
-        lines = wording.describe_test(scores, facts.earlier_test, is_chosen=bool(facts.chosen))
+        lines = wording.describe_test(scores, facts)
         with_images = [name for name in self.classes if name not in facts.named]
         lines += wording.describe_names(facts.name_cost, self.classes, with_images)
         lines += wording.describe_fit(self.method, facts, scores)

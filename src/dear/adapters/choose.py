@@ -79,12 +79,13 @@ def choose_method(
     tried, judged = dict[str, TriedMethod](), dict[str, Judged]()
     # Those with the longest span first, so that the others go on from what these have computed.
     by_span = sorted(zip(names, candidates, strict=True), key=lambda pair: pair[1].declared.roles is None)
-    for number, (name, setup) in enumerate(by_span):
-        progress("choosing a method", number, len(names))
+    for number, (name, setup) in enumerate(by_span, start=1):
+        step = f"trying {name} ({number} of {len(names)})"  # a bar of its own, for they take unequal times
+        progress(step, 0, 1)
         tried[name], of_images = assess(left_out, setup)
+        progress(step, 1, 1)
         if of_images is not None:
             judged[name] = of_images
-    progress("choosing a method", len(names), len(names))
     order = [name for name in names if name in judged]
     if not order:
         reasons = "; ".join(f"{name}: {tried[name].reason}" for name in names)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -29,7 +29,8 @@ from dear.backbone.clip import Clip
 from dear.backbone.loading.load import find_weights
 from dear.backbone.names import BackboneName, backbone_or_default
 from dear.curation.issues import REFUSED_SHARE, REVIEW_CSV
-from dear.curation.outliers import OutlierModel, fit_outlier_model
+from dear.curation.outlier_fit import fit_outlier_model
+from dear.curation.outliers import OutlierModel
 from dear.curation.unlabeled import add_unlabeled, read_unlabeled, require_taken
 from dear.data.dataset import Dataset
 from dear.data.images.photos import group_names, split_hashes
@@ -41,21 +42,18 @@ from dear.data.sources.splits import TEST_SHARE
 from dear.errors import DearError, SettingsError, warn
 from dear.evaluation.environment import environment
 from dear.evaluation.predictions import Predictions
-from dear.evaluation.resolve import MethodSetup, ResolvedRun, Select
+from dear.evaluation.resolve import MethodSetup, ResolvedRun, Select, tell_of_no_effect
 from dear.evaluation.session import Session
 from dear.evaluation.trial import Trial, copy_stored, remove_checkpoints, teacher_facts
 from dear.methods.optional import LeavesOut
 from dear.methods.registry import AUTO, FIT_METHOD
 from dear.progress import OnStep, Progress, Steps, TrainingStep
 from dear.reading.files import expanded
-from dear.text import list_names
 from dear.training.cache import Cache
 from dear.training.settings import check_training
 from dear.writing import PART, UNFINISHED, locked
 
 Made = TypeVar("Made")
-OF_VIEWS = {"crop", "view_seed", "precision", "text_chunk"}
-"""Settings of training that also count where nothing is trained in steps."""
 
 
 def fit(
@@ -152,7 +150,7 @@ def fit(
     if method == AUTO or setup.declared.cheap:  # cross-validated, so that no image is kept aside
         dataset = dataset.with_test_share(config.get("training", {}).get("held_out", 0.0))
     sources = [data] if isinstance(data, str | Path) else data if is_several(data) else ()
-    warn_of_no_effect(setup, train)
+    tell_of_no_effect(setup, setup.declared.settings(**setup.settings), train)
     for place in sources:  # fails before the images are read
         if folder is not None and folder.resolve().is_relative_to(expanded(place).resolve()):
             raise SettingsError(
@@ -220,8 +218,10 @@ def fit(
         if review and reviewed is not None:
             judge = "" if reviewed.method == bundle.method else reviewed.method
             facts = replace(bundle.training, judged_labels=len(reviewed.judged), judge=judge)
-            facts = replace(facts, is_precise=reviewed.scores.is_precise)
-            issues = (*reviewed.wrong_labels(), *reviewed.twins(with_test=test is not None))
+            is_precise, wrong = reviewed.scores.is_precise, reviewed.wrong_labels()
+            facts = replace(facts, is_precise=is_precise, suspect_labels=len(wrong) if is_precise else 0)
+            facts = replace(facts, confused=reviewed.confused_pairs)
+            issues = (*wrong, *reviewed.twins(with_test=test is not None))
             bundle = replace(bundle, review=issues, training=facts)
         for file in features_files:
             report_reused(file.parent, session.cache)
@@ -234,15 +234,6 @@ def fit(
     if verbose:
         print(bundle.verdict)
     return bundle
-
-
-def warn_of_no_effect(setup: MethodSetup, train: Mapping[str, Any]) -> None:
-    """Name the settings of training that a method without steps does not use."""
-    if setup.declared.trains == "in steps":
-        return
-    if unused := [f"--train.{name.replace('_', '-')}" for name in train if name not in OF_VIEWS]:
-        verb = "has" if len(unused) == 1 else "have"
-        warn(f"{list_names(unused, 9)} {verb} no effect: {setup.method} is not trained in steps")
 
 
 def calibrate_fit(
@@ -265,9 +256,7 @@ def calibrate_fit(
 def find_known(left_out: LeftOut) -> OutlierModel | None:
     """What "none of these" is told by."""
     features, labels = left_out.frozen_features(), left_out.labels
-    return fit_outlier_model(
-        features, labels, len(left_out.dataset.classnames), left_out.folds(), left_out.groups
-    )
+    return fit_outlier_model(features, labels, len(left_out.dataset.classnames), left_out.groups)
 
 
 def attempt(name: str, make: Callable[[], Made]) -> Made | None:
@@ -331,7 +320,7 @@ def make_bundle(trial: Trial, images: FitImages, name: BackboneName, choice: Cho
             epoch=trial.epoch_tested,
             seconds=trial.train_seconds,
             epochs=tuple(Epoch(epoch["epoch"], epoch["loss"], epoch.get("val")) for epoch in trial.epochs),
-            train=asdict(run.training),
+            train=run.used_training,
             overrides=run.overrides,
             teacher=None if run.teacher is None else teacher_facts(run.teacher),
             chosen="" if choice is None else choice.reason,

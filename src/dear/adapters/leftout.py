@@ -199,11 +199,6 @@ class LeftOut:
         """Which images are of the groups of some pictures, copies of these among them."""
         return torch.isin(self._number, self._number[self._first[left_out]])
 
-    def folds(self) -> list[tuple[Bool[Tensor, "picture"], Bool[Tensor, "picture"]]]:
-        """Pictures that are left out together, and those of other groups, where pictures are in groups."""
-        rounds = self.rounds()[: self._folds] if self.is_grouped else []
-        return [(left_out, ~self._is_seen(left_out)[self._first]) for left_out in rounds]
-
     @torch.no_grad()
     def frozen_features(self) -> Float[Tensor, "picture embed"]:
         """The unit image features of the frozen backbone."""

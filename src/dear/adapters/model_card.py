@@ -10,7 +10,7 @@ from typing import Any
 
 from dear.adapters.bundle_config import LIBRARY, without_folders
 from dear.adapters.operating import describe_decided, describe_point
-from dear.adapters.wording import describe_test, list_facts, list_metrics, verdict
+from dear.adapters.wording import describe_doubt, describe_test, list_facts, list_metrics, verdict
 from dear.backbone.names import CARD as CARD_OF_TINY
 from dear.backbone.names import TINY
 from dear.text import printable
@@ -24,7 +24,8 @@ def model_card(bundle: Any, title: str) -> str:
     """The card of a `Bundle` in Markdown, with YAML front matter as the hub reads it."""
     from huggingface_hub import ModelCard, ModelCardData
 
-    scores = bundle.scores
+    scores, facts = bundle.scores, bundle.training
+    doubt = describe_doubt(scores, facts) if scores else []
     card = ModelCard.from_template(
         ModelCardData(
             library_name=LIBRARY, pipeline_tag="image-classification", tags=["clip", bundle.method]
@@ -34,12 +35,12 @@ def model_card(bundle: Any, title: str) -> str:
         title=title,
         backbone=without_folders(bundle.weights.model),
         settings=asdict(bundle.settings),
-        facts=list_facts(bundle.training),
+        facts=list_facts(facts),
         metrics={} if scores is None else list_metrics(scores, 2),
-        findings=verdict(scores) if scores else describe_test(None, bundle.training.earlier_test),
+        findings=[*verdict(scores), *doubt] if scores else describe_test(None, facts),
         operating=[
-            *describe_point(bundle.training.operating),
-            *describe_decided(bundle.training.operating, scores.decided if scores else None),
+            *describe_point(facts.operating),
+            *describe_decided(facts.operating, scores.decided if scores else None),
         ],
         caution=CARD_OF_TINY if bundle.model == TINY else "",
         literal=_literal,

@@ -76,7 +76,7 @@ def write_report_card(
         purpose=purpose,
         scores=scores,
         interval=None if scores is None else accuracy_interval(scores),
-        lines=describe_test(scores, facts.earlier_test, is_chosen=bool(facts.chosen)),
+        lines=describe_test(scores, facts),
         promise=[*describe_point(point), *describe_decided(point, scores.decided if scores else None)],
         refusal=describe_refusal(served.known, served.refuse, *tested),
         unseen=describe_unseen(served, scores),

@@ -119,7 +119,7 @@ def evaluate_images(
         ]
         if unknown:
             warn(
-                '"none of these" hardly works with a class known by its name alone '
+                '"none of these" hardly works with a class that has no two training images '
                 f"({list_names(unknown, FEW)}): what is taken for it, as most other things are, is never "
                 "refused"
             )

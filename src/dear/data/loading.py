@@ -47,6 +47,7 @@ from dear.text import FEW, list_names, plural, without_surrogates
 from dear.world.tasks import load_task, task_names
 
 
+@archive.naming_zips
 def load_dataset(
     name_or_path: Any, settings: DataSettings | None = None, *, names: Mapping[str, str] | None = None
 ) -> Dataset:
@@ -228,6 +229,7 @@ def deferred_warnings() -> Iterator[list[warnings.WarningMessage]]:
         warnings.showwarning(note.message, note.category, note.filename, note.lineno)
 
 
+@archive.naming_zips
 def read_source(name_or_path: str, settings: DataSettings, other_names: Iterable[str] = ()) -> Listing:
     """The lists of a data set with its corrections, its classes not yet named. Raises as `read_listing`."""
     if name_or_path.startswith(huggingface.PREFIX):
@@ -345,7 +347,5 @@ def _find_tables(folder: Path, settings: DataSettings) -> tuple[dict[str, Path],
 
 
 def _table_files(folder: Path) -> list[Path]:
-    return [
-        file for file in sorted(folder.iterdir())
-        if file.suffix.lower() in table.SUFFIXES and not is_passed_over(file.name)
-    ]  # fmt: skip
+    files = sorted(folder.iterdir())
+    return [file for file in files if file.suffix.lower() in table.SUFFIXES and not is_passed_over(file.name)]

@@ -14,7 +14,7 @@ from dear.errors import DataError, DearError
 from dear.evaluation.experiment import Experiment, Machines, Run
 from dear.evaluation.launch import open_session, plan_runs
 from dear.evaluation.records import is_record_name, read_record
-from dear.evaluation.resolve import MethodSetup, resolve
+from dear.evaluation.resolve import MethodSetup, resolve, takes_steps
 from dear.evaluation.runs import RunResult
 from dear.evaluation.session import Session
 
@@ -119,7 +119,7 @@ def count_work(session: Session, run: Run) -> Work:
         learners.append((of_teacher, resolve(protocol, of_teacher, source, shots, train, student=student)))
     steps = 0
     for learner, its in learners:
-        if learner.declared.trains == "in steps" and its.method.allows_steps:
+        if takes_steps(learner, its.method):
             images, of = (train_images, classes) if learner.declared.unlabeled else (shots * trained, trained)
             steps += its.training.total_steps(images, of, its.training.epoch_steps(images))
     return Work(steps, sum(test_images for _, test_images, _ in known))

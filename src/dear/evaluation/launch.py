@@ -25,7 +25,7 @@ from dear.errors import (
     warn,
 )
 from dear.evaluation.experiment import Experiment, Machines, Run
-from dear.evaluation.resolve import ResolvedRun
+from dear.evaluation.resolve import ResolvedRun, tell_of_no_effect
 from dear.evaluation.runs import RunResult, check_runs
 from dear.evaluation.session import Session
 from dear.evaluation.workers import (
@@ -141,6 +141,7 @@ def plan_runs(session: Session, experiments: Sequence[Experiment]) -> list[list[
             except (DataError, WeightsError, RoleTableError) as error:  # perhaps there later, as a download
                 tasks.append(Task(run, error))
                 continue
+            tell_of_no_effect(run.setup, resolved[-1].settings, experiment.train)
             tasks.append(Task(run, resolved[-1]))
             datasets.update(zip(run.data, resolved[-1].datasets, strict=True))
         broken = check_runs(session, resolved, datasets)

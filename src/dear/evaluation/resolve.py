@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from dear.errors import SettingsError
+from dear.errors import SettingsError, warn
 from dear.evaluation.protocols.base import Protocol
 from dear.methods.declaration import (
     NOT_PUBLISHED,
@@ -23,7 +23,8 @@ from dear.methods.declaration import (
 )
 from dear.methods.registry import METHODS, known_method, methods_with_roles
 from dear.reading.typed import check_overrides
-from dear.training.settings import TrainSettings, resolve_training
+from dear.text import list_names
+from dear.training.settings import TrainSettings, resolve_training, used_training
 
 if TYPE_CHECKING:
     from dear.backbone.clip import Clip
@@ -180,6 +181,15 @@ class ResolvedRun(RunConditions):
         return self.setup.table(self.roles, self.seed)
 
     @property
+    def used_training(self) -> dict[str, Any]:
+        """The settings of training that change the run (`used_training`)."""
+        return self._used(asdict(self.training))
+
+    def _used(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        steps = takes_steps(self.setup, self.settings)
+        return used_training(settings, steps=steps, images=self.setup.declared.trains is not None)
+
+    @property
     def weights(self) -> dict[str, Any]:
         """The identity of the backbone, as plain values."""
         return asdict(self.clip.identity)
@@ -187,7 +197,7 @@ class ResolvedRun(RunConditions):
     @property
     def overrides(self) -> dict[str, dict[str, Any]]:
         """The settings of the method, and of its training, that the user set."""
-        return {"method": dict(self.setup.settings), "train": dict(self.train)}
+        return {"method": dict(self.setup.settings), "train": self._used(self.train)}
 
     @cached_property
     def key(self) -> str:
@@ -229,7 +239,7 @@ class ResolvedRun(RunConditions):
             self.select,
             self.weights,
             [dataset.identity for dataset in datasets],
-            self.training.fingerprint_fields(),
+            self._used(self.training.fingerprint_fields()),
             asdict(self.settings),
         ]
         texts = [json.dumps(field, sort_keys=True) for field in fields]
@@ -237,6 +247,20 @@ class ResolvedRun(RunConditions):
         if self.teacher is not None:
             texts.append(f'"{self.teacher._key("teacher", self.teacher.datasets)}"')
         return hashlib.sha256(f"[{', '.join(texts)}]".encode()).hexdigest()[:16]
+
+
+def takes_steps(setup: MethodSetup, settings: MethodSettings) -> bool:
+    """Whether a method with these settings is trained in steps."""
+    return setup.declared.trains == "in steps" and settings.allows_steps
+
+
+def tell_of_no_effect(setup: MethodSetup, settings: MethodSettings, train: Mapping[str, Any]) -> None:
+    """Warn of settings of training that change nothing."""
+    steps = takes_steps(setup, settings)
+    used = used_training(train, steps=steps, images=setup.declared.trains is not None)
+    if unused := [f"--train.{name.replace('_', '-')}" for name in train if name not in used]:
+        verb = "has" if len(unused) == 1 else "have"
+        warn(f"{list_names(unused, 9)} {verb} no effect: {setup.method} is not trained in steps")
 
 
 def run_name(protocol: Protocol, dataset: str, setup: MethodSetup, seed: int, shots: int, key: str) -> str:

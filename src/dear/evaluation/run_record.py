@@ -32,7 +32,7 @@ def run_record(
         "method": run.setup.method,
         "variant": run.setup.variant,
         "source": run.setup.declared.source,
-        "settings": {"method": asdict(run.settings), "train": asdict(run.training)},
+        "settings": {"method": asdict(run.settings), "train": run.used_training},
         "overrides": run.overrides,
         "published": [*run.published],
         "dataset": _dataset(run.source),

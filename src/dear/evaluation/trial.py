@@ -258,7 +258,7 @@ def teacher_facts(run: ResolvedRun) -> dict[str, Any]:
     """How a method's teacher was trained, for a record or a bundle."""
     return {
         "method": run.setup.method,
-        "settings": {"method": asdict(run.settings), "train": asdict(run.training)},
+        "settings": {"method": asdict(run.settings), "train": run.used_training},
         "weights": run.weights,
     }
 

@@ -43,6 +43,7 @@ ABOUT = (
     "Every POST takes an image as its body, or as the field image of a form; /api/batch several in a form."
 )
 BUG = "internal server error, see the server's log; other requests may succeed."
+UNWRITTEN = "the server cannot write its files: see its log."
 IMAGES_AT_ONCE = 4  # images of a request that are under way at a time, so that others wait little
 IMAGE: dict[str, Any] = {"type": "string", "format": "binary"}
 IMAGES: dict[str, Any] = {"type": "array", "items": IMAGE}
@@ -347,8 +348,9 @@ def as_refused(error: Exception) -> Refused:
         case OutputError():  # the message names a file of this machine
             logging.getLogger(__name__).error("%s", error)
             is_full = isinstance(error.__cause__, OSError) and of_the_disk(error.__cause__)
-            message = "the server cannot write its files: see its log."
-            return Refused(507 if is_full else 500, "server", message)
+            return Refused(507 if is_full else 500, "server", UNWRITTEN)
+        case OSError() if of_the_disk(error):
+            return Refused(507, "server", UNWRITTEN)
         case DearError():
             return Refused(400, "parameter", str(error))
         case RequestValidationError():

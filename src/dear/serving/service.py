@@ -219,7 +219,7 @@ class Service:
         key = key_of(label, bundle.keys or bundle.classes, bundle.classes)
         try:
             return await run_in(self._corrections, self._correct, table, image, key, name)
-        except DataError as error:  # the message names files of this machine
+        except (DataError, LimitError) as error:  # the message names files of this machine
             logging.getLogger(__name__).error("%s", error)
             raise Refused(500, "server", "the corrections cannot be read: see the server's log.") from None
 
@@ -230,11 +230,10 @@ class Service:
         folder = archive.unpack(data, settings.cache_folder())[0] if is_zip else table.parent
         files = image_files(folder)
         hashes = hash_files(files, settings.threads, settings.cache_folder())
-        here = [
-            csv_path(file.relative_to(folder).as_posix() if is_zip else str(file), table)
-            for file, known in zip(files, hashes, strict=True)
-            if known == content
-        ]
+        found = [file for file, known in zip(files, hashes, strict=True) if known == content]
+        # A path in a zip is read beside the table.
+        beside = [table.parent / file.relative_to(folder) if is_zip else file for file in found]
+        here = [csv_path(str(file), table) for file in beside]
         rows = [Correction(path, key, content) for path in here] or [
             Correction(printable(name), key, content)
         ]

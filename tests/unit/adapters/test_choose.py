@@ -230,6 +230,16 @@ def test_with_one_image_of_each_class_there_is_nothing_to_choose_by(task: Datase
     assert (choice.method, choice.candidates, choice.scores) == (registry.FIT_METHOD, (), None)
 
 
+def test_each_candidate_has_a_step_of_its_own(task: Dataset, clip: Clip) -> None:
+    """They take unequal times, so a common bar would promise an end that is far away."""
+    seen = list[tuple[str, int, int]]()
+    choose_method(*arguments(clip, task), progress=lambda *step: seen.append(step))
+    steps = [step for step in seen if step[0].startswith("trying ")]
+    count = len(list_candidates(clip))
+    assert [step[1:] for step in steps] == [(0, 1), (1, 1)] * count
+    assert len({step for step, _, _ in steps}) == count
+
+
 def test_whatever_a_candidate_raises_takes_only_itself_away(
     task: Dataset, clip: Clip, monkeypatch: pytest.MonkeyPatch
 ) -> None:

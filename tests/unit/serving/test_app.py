@@ -265,6 +265,15 @@ def test_the_routes_are_those_that_are_documented(predictor: Predictor) -> None:
     } == documented()
 
 
+def test_head_is_answered_as_get(serve: Serve) -> None:
+    """Monitors ask so."""
+    client = serve(page=True)
+    for path in ("/health", "/api/info", "/", "/metrics"):
+        asked, read = client.head(path), client.get(path)
+        assert (asked.status_code, asked.headers["content-type"]) == (200, read.headers["content-type"])
+    assert client.head("/api/predict").status_code == 405
+
+
 def test_the_page_of_the_api_loads_nothing_from_elsewhere(serve: Serve) -> None:
     client = serve()
     text = client.get("/docs").text

@@ -1,6 +1,7 @@
-"""Sets of image files, checked at construction and decoded when loaded, and of images that Python has."""
+"""Sets of image files, checked at construction and decoded when loaded, and of images in memory."""
 
 import hashlib
+import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -119,11 +120,13 @@ class PhotoImages(LoadedImages):
         )
 
     def load(self, indices: Int[Tensor, "batch"], view: View | None = None) -> list[Any]:
-        """As `LoadedImages.load`. Raises DataError naming a file that cannot be decoded."""
+        """As `LoadedImages.load`. Raises DataError naming the path of a file that cannot be decoded, without
+        the folder, which of a zip is in the cache.
+        """
         try:
             return super().load(indices, view)
         except DataError as error:
-            raise DataError(f"{error} {SKIP}") from error
+            raise DataError(f"{error} {SKIP}".replace(os.path.join(self.folder, ""), "")) from error
 
     def digest(self, index: int) -> bytes:
         """The hash of an image's file. Raises DataError if it cannot be read."""

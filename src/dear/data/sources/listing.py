@@ -205,7 +205,8 @@ def describe_misuse(listing: Listing) -> Iterator[str]:
 
 def single_class(listing: Listing) -> str:
     """A warning of data with one class."""
-    return f"there is a single class, {listing.classnames[0]!r}: every image would be predicted as it"
+    told = f"there is a single class, {listing.classnames[0]!r}"
+    return f"{told}: what is fitted to it predicts it for every image"
 
 
 def require_apart(listing: Listing) -> None:

@@ -12,7 +12,7 @@ from shlex import quote
 from typing import Any, NamedTuple
 
 from dear.data.settings import DataSettings
-from dear.data.sources.class_names import label_note, plain_label, plain_name, sort_names
+from dear.data.sources.class_names import label_note, plain_label, plain_name, sort_names, spelling_note
 from dear.data.sources.listing import PURPOSE, UNDIVIDED, Listing, Row
 from dear.data.sources.paths import find_files, require_inside
 from dear.data.sources.splits import Split, split_of
@@ -52,13 +52,16 @@ NEGATIVE = re.compile(r"-+\d+", re.ASCII)
 
 
 class Entry(NamedTuple):
-    """One line of a source: where it is, the image, its label as written, and its split and group or ""."""
+    """One line of a source: where it is, the image, its label, its split and group or "", and the label as
+    it was written.
+    """
 
     where: str
     path: str
     label: str
     split: str
     group: str = ""
+    written: str = ""
 
 
 def read_table(table: Path, settings: DataSettings) -> Listing:
@@ -196,6 +199,7 @@ def _read_entries(table: Path, settings: DataSettings) -> tuple[list[Entry], lis
     if isinstance(row, dict) and labels <= row.keys():
         columns = list_names(sort_names(labels), FEW)
         notes.append(f"its columns of 0 and 1 are its classes, by the one that has a 1: {columns}")
+    notes += spelling_note(entry.written for entry in entries.values())
     return [*entries.values()], notes
 
 
@@ -261,7 +265,7 @@ def _entry(where: str, row: Any, find: Callable[[str], str], settings: DataSetti
     if not isinstance(split, str) or (split.strip() and not split_of(split)):
         raise DataError(f"{where}: the split {split!r:.80} is not train, val or test.")
     of = "" if group is None else str(row.get(group, row.get(group.lower(), "")) or "").strip()
-    return Entry(where, find(path), read_csv_text(plain_label(label)), split.strip(), of)
+    return Entry(where, find(path), read_csv_text(plain_label(label)), split.strip(), of, label)
 
 
 def column(names: Sequence[str], columns: Collection[str]) -> str:

@@ -17,11 +17,11 @@ from dear.methods.dear_plus.gaussian import BayesFactors, Evidence, LabeledGauss
 from dear.methods.dear_plus.strengths import (
     EVERY,
     LeftOutTerms,
-    NameCost,
     fit_strengths,
     measure_name_cost,
     score_left_out,
 )
+from dear.methods.names import NameCost
 
 LEAST_IMAGES = 2
 """Training images that a class needs for evidence: one of them is left out to see what it is worth."""

@@ -85,8 +85,8 @@ class DearPlus(Method, HasReadout, LeavesOut, LearnsUnlabeled, ResizesTensors, W
         s_n = s'_n + log sum exp s_k - log sum exp s'_k - threshold
 
     so that n has the odds against all of them that it has by the second strengths, less a threshold: the
-    least with which a class, of each half taken for ones by name in turn, gets at most `NAME_COST` of the
-    left-out images of the other half (`NameCost`).
+    least with which classes, each half of them taken for ones by name in turn, get at most `NAME_COST` of the
+    left-out images of the other half where they do not set it themselves (`measure_names`).
 
     Where most classes have one image, every class with an image gets evidence, C_a is the covariance of all
     images over 1 + rho, and alpha, which few left-out images could tell, is beta / (2 sqrt(sum of d_a)) in

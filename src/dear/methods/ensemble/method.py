@@ -41,8 +41,9 @@ class Ensemble(Method, LeavesOut, ResizesTensors, WeighsFeatures):
 
         s_n = f t_n / tau + log sum exp s_k - log sum exp (f t_k / tau) - threshold
 
-    the odds against all of them that it has by text, less a threshold, with which it takes at most one in 200
-    left-out images of the others (`NameCost`). Without any class with images, scores are those by text.
+    the odds against all of them that it has by text, less a threshold, with which names that do not set it
+    take at most one in 200 left-out images of the others (`measure_names`). Without any class with images,
+    scores are those by text.
 
     Source: the weights are those of stacking with non-negative coefficients (Breiman, Machine Learning 24,
     1996), under the log-loss as AutoGluon has them.
