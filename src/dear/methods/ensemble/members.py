@@ -108,3 +108,9 @@ def list_members(images: int, embed: int, classes: int) -> Mapping[str, Member]:
     members: dict[str, Member] = {"means": fit_means}
     members |= {f"discriminant {each}": partial(fit_discriminant, shrinkage=each) for each in SHRINKAGES}
     return members | {f"regression {each:g}": partial(fit_regression, weight_of_loss=each) for each in losses}
+
+
+VIEW_MEMBERS: Mapping[str, Member] = {
+    f"discriminant {each} of views": partial(fit_discriminant, shrinkage=each) for each in SHRINKAGES
+}
+"""The members that are fitted to random views too, each of which counts as an image."""
