@@ -13,7 +13,7 @@ from scipy.optimize import minimize
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from dear.methods.ensemble.members import VIEW_MEMBERS, Linear, list_members
+from dear.methods.ensemble.members import Linear, fit_members, list_members, list_regressions
 from dear.methods.shared import find_basis
 
 FOLDS = 5
@@ -75,30 +75,23 @@ def fit(
     are left out with their groups. Each class has images. ``text`` is times 1 / tau; ``order`` is the place
     of each class in an order that does not depend on the numbers of classes.
     """
-    classes, everything = len(text), torch.ones_like(labels, dtype=torch.bool)
+    classes = len(text)
     # Nothing outside of the span of the images changes the scores of these, and few images span little.
     all_views = torch.stack([features, *views], dim=1)
     basis = find_basis(all_views.flatten(0, 1))
     in_basis, by_text = all_views @ basis, features @ text.T
     spanned = in_basis[:, 0]
-    members = list_members(len(features), basis.shape[1], classes)
-    of_views = VIEW_MEMBERS if views else {}
-
-    def fit_members(rows: Bool[Tensor, "item"]) -> list[Linear]:
-        """All of them, fitted to some images."""
-        of_rows, repeated = labels[rows], labels[rows].repeat_interleave(1 + len(views))
-        return [
-            *(member(spanned[rows], of_rows, classes) for member in members.values()),
-            *(member(in_basis[rows].flatten(0, 1), repeated, classes) for member in of_views.values()),
-        ]
-
-    fitted = fit_members(everything)
+    regressions = list_regressions(len(features), basis.shape[1], classes)
+    fitted = fit_members(in_basis, labels, classes, regressions)
     fold_of, scores, items = draw_folds(features, labels, order, groups), [], []
     for fold in fold_of[fold_of >= 0].unique():
         kept, left_out = fold_of != fold, (fold_of == fold).nonzero().flatten()
         if len(labels[kept].unique()) < classes:  # a group of several classes holds all images of one
             continue
-        of_fold = [_score(member, spanned[left_out]) for member in fit_members(kept)]
+        of_fold = [
+            _score(member, spanned[left_out])
+            for member in fit_members(in_basis[kept], labels[kept], classes, regressions)
+        ]
         scores.append(torch.stack([by_text[left_out], *of_fold]))
         items.append(left_out)
     if items:
@@ -117,7 +110,9 @@ def fit(
     of_images = weights[1:].tolist()
     weight = sum(share * matrix for share, (matrix, _) in zip(of_images, fitted, strict=True)) @ basis.T
     bias = sum(share * offset for share, (_, offset) in zip(of_images, fitted, strict=True))
-    names = dict(zip(("text", *members, *of_views), weights.tolist(), strict=True))
+    names = dict(
+        zip(("text", *list_members(regressions, has_views=bool(views))), weights.tolist(), strict=True)
+    )
     return Fit(weight, bias, float(weights[0]), names, (float(parts[0]), float(parts[1])), name_cost)
 
 
