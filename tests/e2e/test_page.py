@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from dear.adapters.predictor import Predictor
 from dear.report.render import write_html
 from dear.report.roles_page import roles_page
 from dear.serving.limits import Refused
@@ -84,6 +85,35 @@ def test_the_page(service: Service, browse: Open, tmp_path: Path) -> None:
             page.wait_for_selector(f"#result [role=alert]:has-text('{words}')")
         page.set_input_files("#file", str(good))  # it goes on
         page.wait_for_selector("#result details[open]")
+
+
+def test_sliders_steer_the_features(service: Service, browse: Open, tmp_path: Path) -> None:
+    """The result stands beside that of the weights as learned, which come back with a button."""
+    good = tmp_path / "photo.png"
+    good.write_bytes(png(picture(3)))
+    steered = Predictor(service.predictor.bundle, clip=service.predictor.clip, fusion={"color": 0})
+    [wanted] = steered.predict([picture(3)])
+    with serving(service) as address:
+        page = browse(address)
+        page.set_input_files("#file", str(good))
+        page.wait_for_selector("#result details[open] tbody tr")
+        assert not page.locator("#result .unchanged").count()
+        page.click("#steer summary")
+        assert page.locator("#weights input").count() == 3
+        page.fill("#weights input[name=color]", "0")
+        page.wait_for_selector("#result .unchanged")
+        assert wanted.unchanged[0].name in page.locator("#result .unchanged").inner_text()
+        best = page.locator("#result details[open]")
+        assert best.locator(".name").inner_text().startswith(wanted.best.name)
+        assert best.locator("tfoot td").nth(1).inner_text() == f"{wanted.best.logit:+.2f}".replace("-", "−")
+        learned = next(one for one in wanted.unchanged if one.name == wanted.best.name)
+        assert best.locator("tfoot td").nth(2).inner_text() == f"{learned.logit:+.2f}".replace("-", "−")
+        assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+        page.click("#alone")
+        page.wait_for_function("document.querySelectorAll('#result details[open] tbody tr').length <= 3")
+        page.click("#reset")
+        page.wait_for_selector("#result .unchanged", state="detached")
+        assert page.said == []
 
 
 NAMES = ['=HYPERLINK("x").png', "<img src=x onerror=alert(1)>.png", ' -2+3,"a".png', "plain.png"]

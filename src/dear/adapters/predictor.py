@@ -3,8 +3,8 @@
 import copy
 import math
 import threading
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
@@ -19,9 +19,10 @@ from torch import Tensor
 from dear.adapters.bundle import Bundle, distinct
 from dear.adapters.reading import ImageReader
 from dear.adapters.results import ClassScore, Prediction, Suggestion, Unreadable
+from dear.adapters.vocabulary import Vocabulary, named_features
 from dear.adapters.wording import UNOWNED, describe_names
 from dear.backbone.clip import Clip
-from dear.backbone.device import mixed, precision_for
+from dear.backbone.device import precision_for
 from dear.backbone.names import Precision
 from dear.curation.outliers import Refusal
 from dear.curation.twins import choose_all, margins
@@ -30,7 +31,6 @@ from dear.data.images.transforms import eval_view, to_unit
 from dear.data.sources.corrections import answered_contents
 from dear.data.sources.objects import each_image
 from dear.errors import BundleError, DataError, SettingsError, warn
-from dear.methods.base import Method
 from dear.text import plural
 
 BATCH = 32
@@ -42,45 +42,6 @@ EVIDENCE = 2**24
 Picture = Image.Image | Path | str | bytes | np.ndarray | Tensor
 """An image: a path, a Pillow image, the bytes of an image file, or an array of height x width x 3 or a tensor
 of 3 x height x width, both without the 3 if gray (8-bit, or numbers in [0, 1])."""
-
-
-@dataclass(frozen=True)
-class Vocabulary:
-    """Candidate classes: a method set to them, their text features, whether features are decoupled (for
-    classes that it was not trained on), and the precision of features.
-    """
-
-    classes: tuple[str, ...]
-    method: Method
-    text: Float[Tensor, "class embed"]
-    decoupled: bool
-    precision: Precision
-
-    @classmethod
-    @torch.no_grad()
-    def of(cls, method: Method, precision: Precision, *, decoupled: bool = False) -> Self:
-        """The classes that a method is set to."""
-        like = method.clip.image.projection
-        with mixed(like.device, precision):
-            text = method.text_features().to(like)
-        return cls(tuple(method.classnames), method, text, decoupled, precision)
-
-    def image_features(
-        self, pixels: Float[Tensor, "batch channel height width"], *, frozen: bool = False
-    ) -> Float[Tensor, "feature batch embed"]:
-        """Unit image features of views in [0, 1]; with ``frozen`` that of the frozen backbone after them."""
-        like = self.method.clip.image.projection
-        read = self.method.with_frozen if frozen else self.method.image_features
-        with mixed(like.device, self.precision):
-            return read(self.method.image_trunk(pixels.to(like))).to(like)
-
-    def logits(self, image: Float[Tensor, "feature batch embed"]) -> Float[Tensor, "batch class"]:
-        """Scores of the classes, before the temperature."""
-        return self.method.logits(image, self.text, decoupled=self.decoupled)
-
-    def evidence(self, image: Float[Tensor, "feature batch embed"]) -> Float[Tensor, "feature batch class"]:
-        """The part of each feature in the scores."""
-        return self.method.evidence(image, self.text, decoupled=self.decoupled)
 
 
 class Predictor:
@@ -106,12 +67,15 @@ class Predictor:
         pretrained: str | None = None,
         precision: Precision = "auto",
         refuse: float | None = None,
+        fusion: Mapping[str, float] | None = None,
+        decoupled: bool = False,
     ) -> None:
         """Build from a bundle or its path, on the GPU if there is one and ``device`` is "auto"; ``clip`` is
         its backbone if already loaded, ``pretrained`` the location of its weights if they have moved;
         ``precision`` is as in training; ``refuse`` is the share of images of known classes that is refused,
-        if not as in the bundle. Raises BundleError, WeightsError, SettingsError for a precision that
-        the device does not have.
+        if not as in the bundle; ``fusion`` and ``decoupled`` steer it (`Vocabulary.steered`): other weights
+        of features, or the class feature alone. Raises BundleError, WeightsError, SettingsError for a
+        precision that the device does not have and for what cannot be steered.
         """
         self.bundle = bundle if isinstance(bundle, Bundle) else Bundle.from_pretrained(bundle)
         self._arguments: dict[str, Any] = {
@@ -119,13 +83,17 @@ class Predictor:
             "pretrained": pretrained,
             "precision": precision,
             "refuse": refuse,
+            "fusion": fusion,
+            "decoupled": decoupled,
         }
         self.clip = self.bundle.load_backbone(device, pretrained) if clip is None else clip
         self.method = self.bundle.build(self.clip).requires_grad_(False)
         self.classes = self.bundle.classes
-        self.features = tuple("class" if name == "cls" else name for name in self.method.features)
+        self.features = named_features(self.method)
         self.without_heads = self.method.without_heads
-        self.own_vocabulary = Vocabulary.of(self.method, precision_for(self.clip, precision))
+        self.steering: dict[str, Any] = {"fusion": fusion, "decoupled": decoupled}
+        own = Vocabulary.of(self.method, precision_for(self.clip, precision))
+        self.own_vocabulary = own.steered(**self.steering)
         self.require_finite(self.own_vocabulary.text)
         self._vocabularies = dict[tuple[str, ...], Vocabulary]()
         self._caching = threading.Lock()
@@ -314,14 +282,20 @@ class Predictor:
     @torch.no_grad()
     def rank(
         self, features: Float[Tensor, "batch feature embed"], vocabulary: Vocabulary, top: int
-    ) -> list[tuple[tuple[ClassScore, ...], bool]]:
-        """The best classes of each image, from what `encode_all` gives, and whether it is of none of them."""
-        best = self.best_classes(features[:, : len(self.features)], vocabulary, top)
-        if (refusal := self.refusal(vocabulary.classes)) is None:
-            return [(candidates, False) for candidates in best]
-        numbers = {name: number for number, name in enumerate(vocabulary.classes)}
-        predicted = torch.tensor([numbers[candidates[0].name] for candidates in best], device=features.device)
-        return [*zip(best, refusal(features[:, -1], predicted).tolist(), strict=True)]
+    ) -> list[tuple[tuple[ClassScore, ...], bool, tuple[ClassScore, ...]]]:
+        """The best classes of each image, from what `encode_all` gives; whether it is of none of them; and
+        the best classes by the bundle's own weights, if it is steered.
+        """
+        own, is_none = features[:, : len(self.features)], [False] * len(features)
+        unchanged: list[tuple[ClassScore, ...]] = [()] * len(features)
+        best = self.best_classes(own, vocabulary, top)
+        if vocabulary.unchanged is not None:
+            unchanged = self.best_classes(own, vocabulary.unchanged, top)
+        if (refusal := self.refusal(vocabulary.classes)) is not None:
+            numbers = {name: number for number, name in enumerate(vocabulary.classes)}
+            predicted = [numbers[candidates[0].name] for candidates in best]
+            is_none = refusal(features[:, -1], torch.tensor(predicted, device=features.device)).tolist()
+        return [*zip(best, is_none, unchanged, strict=True)]
 
     @torch.no_grad()
     def best_classes(
@@ -389,9 +363,11 @@ class Predictor:
         method.set_classes(names, self.bundle.templates)
         decoupled = "classes" in method.decoupled_on and not {*names} <= {*self.classes}
         vocabulary = Vocabulary.of(method, self.own_vocabulary.precision, decoupled=decoupled)
-        if not method.text_depends_on_image and method.cosine_scores:
-            # Without the prompts of the copy, which are much larger than the features.
+        is_lasting = not method.text_depends_on_image and method.cosine_scores
+        if is_lasting:  # without the prompts of the copy, which are much larger than the features
             vocabulary = replace(vocabulary, method=self.method)
+        vocabulary = vocabulary.steered(**self.steering)
+        if is_lasting:
             with self._caching:
                 self._vocabularies[names] = vocabulary
                 while len(self._vocabularies) > CACHED:

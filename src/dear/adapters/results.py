@@ -34,12 +34,14 @@ class ClassScore:
 @dataclass(frozen=True)
 class Prediction:
     """The most probable classes of an image, best first; ``image`` is its file, if it came from one;
-    ``none_of_these`` if it looks like none of those that have training images.
+    ``none_of_these`` if it looks like none of those that have training images. ``unchanged`` are the best
+    classes by the bundle's own weights, if the predictor is steered by others.
     """
 
     image: str | None
     top: tuple[ClassScore, ...]
     none_of_these: bool = False
+    unchanged: tuple[ClassScore, ...] = ()
 
     @property
     def best(self) -> ClassScore:

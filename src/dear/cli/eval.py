@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from dear.adapters.facts import BundleScores
 from dear.adapters.wording import list_metrics, verdict
-from dear.cli.options import BundleName, BundleOptions, DataName
+from dear.cli.options import BundleName, BundleOptions, DataName, Steering
 from dear.cli.output import PrintableConsole, progress_console, table
 from dear.cli.parsing import Flat
 from dear.data.settings import DataSettings
@@ -24,6 +24,7 @@ def command(
     others: Path | None = None,
     split: Literal["test", "val", "train"] = "test",
     classes: Literal["bundle", "data"] = "bundle",
+    steering: Flat[Steering] = Steering(),
     options: Flat[BundleOptions] = BundleOptions(),
     dataset: DataSettings = DataSettings(),
 ) -> dict[str, Any]:
@@ -46,6 +47,7 @@ def command(
     from dear.data.names import check_name, require_folder
 
     check_bundle(bundle)
+    steered = steering.arguments()
     check_name(data, dataset)
     require_folder(others)
     from dear.adapters.evaluation_page import write_evaluation  # loads torch: what can be refused is
@@ -55,7 +57,7 @@ def command(
     if split == "test":
         dataset = dataset.with_test_share(1.0)
     with held_notes(), progress_console().status("scoring"):
-        predictor = options.load(bundle)
+        predictor = options.load(bundle, **steered)
         images = load_dataset(data, dataset.skip_broken())
         how: dict[str, Any] = {"split": split, "own_classes": classes == "bundle"}
         let_through = None if others is None else measure_others(predictor, others)

@@ -96,6 +96,7 @@ class Method(nn.Module):
         cheap: Whether `fit` may choose it and leave images out of it: unless settings say otherwise,
             ``before_training`` does everything, in seconds once features are known, again if called again.
         takes_unlabeled: Whether it can learn from images without labels beside its own (`add_unlabeled`).
+        has_fusion: Whether its scores are a sum of features by weights that can be changed (`with_fusion`).
     """
 
     name: ClassVar[str]
@@ -118,6 +119,7 @@ class Method(nn.Module):
     spares_known: bool = False
     cheap: ClassVar[bool] = False
     takes_unlabeled: ClassVar[bool] = False
+    has_fusion: ClassVar[bool] = False
 
     clip: Clip
     frozen_text: TextFeatures
@@ -386,6 +388,10 @@ class Method(nn.Module):
     def fusion_weights(self) -> dict[str, float] | None:
         """Learned weight of each feature in the fused score, if the method learns them."""
         return None
+
+    def with_fusion(self, weights: Sequence[float]) -> Self:
+        """This method with other weights of its features, whose sum is 1; it shares everything else."""
+        raise NotImplementedError(f"{type(self).__name__} has no fusion weights")
 
 
 def _class_token(like: Tensor) -> Int[Tensor, "read"]:

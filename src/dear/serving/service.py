@@ -19,7 +19,8 @@ from torch import Tensor
 
 from dear.adapters.attention import attention_maps
 from dear.adapters.index_encoder import BundleEncoder
-from dear.adapters.predictor import Predictor, Vocabulary
+from dear.adapters.predictor import Predictor
+from dear.adapters.vocabulary import Vocabulary
 from dear.data.images.decode import FORMATS, as_image, as_picture, encode_png, open_image
 from dear.data.images.hashes import hash_files
 from dear.data.images.photos import hash_image
@@ -137,10 +138,14 @@ class Service:
     def _decode(self, data: bytes) -> UInt8[Tensor, "3 size size"]:
         return eval_view(decode_picture(data, self.limits), self.predictor.clip.preprocess)
 
-    async def vocabulary(self, classes: Sequence[str] | None) -> Vocabulary:
-        """The bundle's classes, or others, of which `OWN` stands for all of the bundle. Raises LimitError,
-        DataError, SettingsError for names that cannot be scored.
+    async def vocabulary(self, classes: Sequence[str] | None, **steering: Any) -> Vocabulary:
+        """The bundle's classes, or others, of which `OWN` stands for all of the bundle, steered as by
+        `Vocabulary.steered`. Raises LimitError, DataError, SettingsError for names that cannot be scored or
+        what cannot be steered.
         """
+        return (await self._named(classes)).steered(**steering)
+
+    async def _named(self, classes: Sequence[str] | None) -> Vocabulary:
         own = self.predictor.classes
         names = tuple(name for word in classes or [OWN] for name in (own if word == OWN else [word]))
         known = self.predictor.cached_vocabulary(names)
@@ -155,8 +160,12 @@ class Service:
         """The best classes of an image, and whether it looks like none of them. Raises Refused."""
         features = await self.batches.submit(await self.decode(data))
         image = features[None].to(vocabulary.text)
-        [(best, none_of_these)] = await run_in(self._model, self.predictor.rank, image, vocabulary, top)
-        return {"top": [asdict(candidate) for candidate in best], "none_of_these": none_of_these}
+        [ranked] = await run_in(self._model, self.predictor.rank, image, vocabulary, top)
+        best, none_of_these, unchanged = ranked
+        answer = {"top": [asdict(candidate) for candidate in best], "none_of_these": none_of_these}
+        if vocabulary.unchanged is None:
+            return answer
+        return answer | {"unchanged": [asdict(candidate) for candidate in unchanged]}
 
     async def neighbors(
         self, data: bytes, by: Sequence[str], weights: Sequence[float] | None, count: int

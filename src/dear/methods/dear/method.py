@@ -2,7 +2,9 @@
 their evidence.
 """
 
+import copy
 import math
+from collections.abc import Sequence
 from typing import Any, Self
 
 import torch
@@ -89,6 +91,8 @@ class Dear(Method):
     name = "dear"
     target = "trunk"
     decoupled_on = ("data",)
+    has_fusion = True
+    given_alpha: Tensor | None = None  # feature: weights in place of the learned ones
     settings: DearSettings
     mask: Tensor  # layer head query key: M of each layer of the span
     read: Tensor  # the positions of the class token and the attribute tokens
@@ -188,7 +192,12 @@ class Dear(Method):
     @property
     def alpha(self) -> Float[Tensor, "feature"]:
         """The weight of each feature; they sum to one."""
-        return self.fusion.softmax(dim=0)
+        return self.fusion.softmax(dim=0) if self.given_alpha is None else self.given_alpha
+
+    def with_fusion(self, weights: Sequence[float]) -> Self:
+        steered = copy.copy(self)
+        steered.given_alpha = self.fusion.new_tensor(weights)
+        return steered
 
     def logits(self, image: ImageFeatures, text: TextFeatures, *, decoupled: bool = False) -> Logits:
         """Sum of alpha_k s_k: because all s_k share f_t, the features are summed first."""

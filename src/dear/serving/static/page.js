@@ -71,15 +71,18 @@ function asked() {
 function classify() {
   const others = asked();
   if (!image) return;
-  ask("result", "predict", { top: $("top").value }, others ? { classes: others } : {}, async (response) => {
-    const { top, none_of_these: none } = await response.json();
+  ask("result", "predict", { top: $("top").value, ...steered() }, others ? { classes: others } : {}, async (response) => {
+    const { top, none_of_these: none, unchanged } = await response.json();
     const longest = Math.max(1e-9, ...top.flatMap((one) => Object.values(one.evidence).map(Math.abs)));
     explain(top[0].evidence);
     $("correct").hidden = !info.corrections;
     $("label").value = none ? "none" : top[0].name;
     $("saved").hidden = true;
-    const classes = top.map((one, rank) => candidate(one, rank, rank ? top[0] : top[1], longest));
-    return none ? [el("p", { class: "alert" }, "This looks like none of these."), ...classes] : classes;
+    const classes = top.map((one, rank) => unchanged
+      ? candidate(one, rank, unchanged.find(({ name }) => name === one.name), longest, "as learned")
+      : candidate(one, rank, rank ? top[0] : top[1], longest, rank ? "vs. first" : "vs. second"));
+    return [...(none ? [el("p", { class: "alert" }, "This looks like none of these.")] : []),
+      ...(unchanged ? [el("p", { class: "unchanged" }, `With the weights as learned: ${unchanged.slice(0, 3).map((one) => `${one.name} ${percent(one.probability)}`).join(", ")}.`)] : []), ...classes];
   });
 }
 
@@ -107,22 +110,24 @@ function explain(evidence) {
     + "and the parts sum to the score; features of 0.00 are left out. " + features.map((name) => `“${name}”: ${info.explained[name]}.`).join(" ");
 }
 
-// A class, expandable to what each feature adds to its score and how that compares with another class.
-function candidate(one, rank, other, longest) {
+// A class, expandable to what each feature adds to its score and how that compares with another class, or with
+// the same class by the weights as learned.
+function candidate(one, rank, other, longest, compared) {
+  const beside = (value, of) => number(compared === "as learned" ? of : value - of);
   const counted = Object.entries(one.evidence).filter(([feature, value]) => visible(value) || (other && visible(value - other.evidence[feature])));
   const rows = counted.map(([feature, value]) => el("tr", {},
     el("th", { scope: "row" }, feature),
     el("td", { class: "wide" }, signed(value / longest)),
     el("td", { class: "n" }, number(value)),
-    ...(other ? [el("td", { class: "n" }, number(value - other.evidence[feature]))] : [])));
-  const heads = [["feature", ""], ["adds to the score", ""], ["", ""],
-    ...(other ? [[rank ? "vs. first" : "vs. second", "n", `how much more than to ${other.name}`]] : [])];
+    ...(other ? [el("td", { class: "n" }, beside(value, other.evidence[feature]))] : [])));
+  const title = compared === "as learned" ? "with the weights as learned" : `how much more than to ${other?.name}`;
+  const heads = [["feature", ""], ["adds to the score", ""], ["", ""], ...(other ? [[compared, "n", title]] : [])];
   const table = el("table", {},
     el("thead", {}, el("tr", {}, ...heads.map(([name, kind, title]) => el("th", { scope: "col", class: kind, ...(title ? { title } : {}) }, name)))),
     el("tbody", {}, ...rows),
     ...(rows.length > 1 ? [el("tfoot", {}, el("tr", {}, el("th", { scope: "row" }, "sum"), el("td"),
       el("td", { class: "n" }, number(one.logit)),
-      ...(other ? [el("td", { class: "n" }, number(one.logit - other.logit))] : [])))] : []));
+      ...(other ? [el("td", { class: "n" }, beside(one.logit, other.logit))] : [])))] : []));
   return el("details", rank ? { class: "class" } : { class: "class", open: "" },
     el("summary", {}, el("span", { class: "name" }, one.name),
       el("span", {}, percent(one.probability)), bar(0, one.probability)),
@@ -144,6 +149,30 @@ function signed(share) {
   const made = share < 0 ? bar(0.5 + share / 2, 0.5, "against") : bar(0.5, 0.5 + share / 2);
   made.classList.add("signed");
   return made;
+}
+
+// --- steering -------------------------------------------------------------
+
+// The weights as a parameter of the request; none while they are as learned.
+function steered() {
+  const sliders = [...document.querySelectorAll("#weights input")];
+  if (sliders.every((one) => one.value === one.defaultValue)) return {};
+  return { fusion: sliders.map((one) => `${one.name}=${one.value}`).join(",") };
+}
+
+function steer(set) {
+  for (const one of document.querySelectorAll("#weights input")) {
+    one.value = set(one);
+    one.previousElementSibling.textContent = Number(one.value).toFixed(2);
+  }
+  classify();
+}
+
+function fusionWeight([feature, learned]) {
+  const shown = el("output", {}, learned.toFixed(2));
+  const slider = el("input", { type: "range", min: 0, max: 1, step: "any", name: feature, value: learned });
+  slider.addEventListener("input", () => { shown.textContent = Number(slider.value).toFixed(2); later("steer", classify); });
+  return el("label", {}, `${feature} `, shown, slider);
 }
 
 // --- attention ------------------------------------------------------------
@@ -298,6 +327,8 @@ function listen() {
   });
   $("top").addEventListener("input", () => { $("top-shown").textContent = $("top").value; later("classes", classify); });
   $("count").addEventListener("input", () => { $("count-shown").textContent = $("count").value; later("near", neighbors); });
+  $("alone").addEventListener("click", () => steer((one) => Number(one.name === "class")));
+  $("reset").addEventListener("click", () => steer((one) => one.defaultValue));
   $("layer").addEventListener("change", () => { heads(); look(); });
   $("looking").addEventListener("toggle", look);
   for (const id of ["head", "tokens"]) $(id).addEventListener("change", look);
@@ -332,6 +363,8 @@ async function start() {
   $("tokens").append(...["class", ...info.attributes].map((name, at) =>
     el("label", {}, el("input", { type: "radio", name: "token", value: name, ...(at ? {} : { checked: "" }) }), ` ${name}`)));
   $("mixture").replaceChildren(...(info.index?.features || []).map(weight));
+  $("weights").replaceChildren(...Object.entries(info.fusion || {}).map(fusionWeight));
+  $("steer").hidden = !info.fusion;
   if (roles.length) {
     drawRoles(map);
     mark();
