@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
+from dear.adapters.evaluation_page import core_heads
 from dear.adapters.predictor import Predictor
 from dear.report.render import write_html
 from dear.report.roles_page import roles_page
+from dear.roles.inspection import Inspection
 from dear.serving.limits import Refused
 from dear.serving.service import Service
 from tests.e2e.page import Open, pytestmark, serving  # noqa: F401
@@ -26,6 +28,8 @@ pytest_plugins = ["tests.e2e.page"]
 def test_the_page(service: Service, browse: Open, tmp_path: Path) -> None:
     good = tmp_path / "photo.png"
     good.write_bytes(png(picture(3)))
+    assert service.predictor.bundle.roles is not None
+    heads = core_heads(service.predictor.bundle.roles)
     with serving(service) as address:
         page = browse(address)
         page.wait_for_selector("h1:has-text('shades')")
@@ -49,6 +53,13 @@ def test_the_page(service: Service, browse: Open, tmp_path: Path) -> None:
         assert not [url for url in page.asked if "api/attention" in url]
         page.click("#look summary")
         page.wait_for_selector("#attention img")
+        page.wait_for_selector("#attribute-maps .attribute:last-child figure:last-child img")
+        assert page.locator("#attribute-maps img").count() == 4
+        assert page.locator("#attribute-maps h3").all_inner_texts() == [
+            f"{head.attribute} layer {head.layer}, head {head.head}" for head in heads
+        ]
+        tokens = page.locator("#attribute-maps figcaption").all_inner_texts()
+        assert tokens == ["class token", "color token", "class token", "object token"]
         assert best.locator("tfoot td").nth(1).inner_text() == f"{wanted.best.logit:+.2f}".replace("-", "−")
         # It fits the width of a phone, and everything came from this server.
         assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
@@ -110,7 +121,8 @@ def test_sliders_steer_the_features(service: Service, browse: Open, tmp_path: Pa
         assert best.locator("tfoot td").nth(2).inner_text() == f"{learned.logit:+.2f}".replace("-", "−")
         assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
         page.click("#alone")
-        page.wait_for_function("document.querySelectorAll('#result details[open] tbody tr').length <= 3")
+        page.wait_for_selector("#weights label:has-text('class 1.00')")
+        assert page.locator("#weights output").all_inner_texts() == ["1.00", "0.00", "0.00"]
         page.click("#reset")
         page.wait_for_selector("#result .unchanged", state="detached")
         assert page.said == []
@@ -322,7 +334,9 @@ def test_the_page_of_roles_is_sorted_and_a_report_prints_whole(browse: Open, tmp
     known, pictures = table(), noise_pictures(PLACES, 2, 5)
     heads = (replace(head, entropy=None) if at == 3 else head for at, head in enumerate(known.heads))
     content = replace(known, heads=tuple(heads))
-    path = write_html(tmp_path / "roles.html", roles_page(content, curve=curve(0.9), pictures=pictures))
+    path = write_html(
+        tmp_path / "roles.html", roles_page(content, inspection=Inspection(curve(0.9), None, pictures))
+    )
     tab = browse(path.as_uri(), viewport={"width": 1280, "height": 720})
 
     def column(number: int) -> list[str]:

@@ -34,7 +34,13 @@ from dear.serving.service import Service
 from dear.text import without_surrogates
 
 STATIC = Path(__file__).with_name("static")
-FILES = {"/": "index.html", "/page.css": "page.css", "/page.js": "page.js", "/table.js": "table.js"}
+FILES = {
+    "/": "index.html",
+    "/page.css": "page.css",
+    "/page.js": "page.js",
+    "/table.js": "table.js",
+    "/attributes.js": "attributes.js",
+}
 CAUTION = "This demo model has seen nothing but drawings: its results on photographs mean nothing."
 ABOUT = (
     "Every POST takes an image as its body, or as the field image of a form; /api/batch several in a form."

@@ -1,5 +1,6 @@
 // The page: queries the API and shows the responses. Text only becomes text nodes, never markup.
 
+import { AttributeMaps, coreHeads } from "./attributes.js";
 import { PictureTable, breakable, dropped, percent } from "./table.js";
 
 const $ = (id) => document.getElementById(id);
@@ -9,6 +10,7 @@ let info; // what is served
 let roles = []; // of the heads, if the bundle has them
 let image = null; // the chosen file
 let table; // of many pictures
+let maps; // of attention by attribute
 const asking = {}; // the running request of each panel
 
 function el(tag, attributes = {}, ...children) {
@@ -156,7 +158,7 @@ function signed(share) {
 // The weights as a parameter of the request; none while they are as learned.
 function steered() {
   const sliders = [...document.querySelectorAll("#weights input")];
-  if (sliders.every((one) => one.value === one.defaultValue)) return {};
+  if (sliders.every((one) => Math.abs(one.value - one.defaultValue) < 1e-6)) return {};
   return { fusion: sliders.map((one) => `${one.name}=${one.value}`).join(",") };
 }
 
@@ -180,6 +182,7 @@ function fusionWeight([feature, learned]) {
 function look() {
   mark();
   if (!image || !$("looking").open) return;
+  maps.show(image);
   const [layer, head] = [$("layer").value, $("head").value];
   const token = document.querySelector("#tokens input:checked").value;
   ask("attention", "attention", { layer, head, token, png: true }, {}, async (response) => {
@@ -363,6 +366,9 @@ async function start() {
   $("tokens").append(...["class", ...info.attributes].map((name, at) =>
     el("label", {}, el("input", { type: "radio", name: "token", value: name, ...(at ? {} : { checked: "" }) }), ` ${name}`)));
   $("mixture").replaceChildren(...(info.index?.features || []).map(weight));
+  const core = coreHeads(roles, info.attributes);
+  maps = new AttributeMaps($("attribute-maps"), core, { answer, el });
+  $("by-attribute").hidden = !core.length;
   $("weights").replaceChildren(...Object.entries(info.fusion || {}).map(fusionWeight));
   $("steer").hidden = !info.fusion;
   if (roles.length) {
