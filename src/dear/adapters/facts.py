@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
+from dear.adapters.operating import Decided, OperatingPoint
 from dear.errors import DataError
 from dear.reading.typed import Number, Range, Share
 
@@ -70,17 +71,19 @@ class UnlabeledGain:
 
 @dataclass(frozen=True)
 class NameCost:
-    """What a class by its name alone does beside half of the other classes, on ``images`` that were left out.
+    """What a class by its name alone does beside other classes, on ``images`` that were left out.
 
     Attributes:
         threshold: What is taken from its score.
         taken, found: The share of the images of other classes that become it, and of its own that do.
+        most: The largest share that one of the names takes that were tried.
     """
 
     threshold: Number
     taken: Share
     found: Share
     images: ImageCount
+    most: Share = 0.0
 
 
 @dataclass(frozen=True)
@@ -124,6 +127,8 @@ class BundleScores:
         groups: How many groups the images are from; an image that is in none counts as one.
         interval: That of the accuracy, at 95%, by groups; None if it is of single images.
         steered: What the bundle's own weights of features give, if these scores are by other ones.
+        decided: What the bundle's operating point decides of these images; None if it has none, or was
+            chosen on these.
     """
 
     data: str
@@ -149,6 +154,7 @@ class BundleScores:
     groups: ImageCount = 0
     interval: tuple[Share, Share] | None = None
     steered: SteeredScores | None = None
+    decided: Decided | None = None
 
     def __post_init__(self) -> None:
         if self.gained + self.lost > self.images:
@@ -174,8 +180,12 @@ class TrainingFacts:
         named, name_cost: The classes by name alone, and what such a class takes and finds, if it is known.
         judged_labels, judge: How many labels were reviewed, and by which method if by another.
         is_precise: Whether most of the labels that look wrong are expected to be.
+        suspect_labels: How many look wrong, if most of these are expected to be.
+        confused: Classes that are often taken for each other: two names, how many left-out images of them are
+            taken for the other one, and how many images they have.
         earlier_test: What was measured of an earlier fit of the same method to some of these images, if none
             is left to test on.
+        operating: Which images it decides by itself, and what was promised of these.
         environment: Software and machine.
         command: The command line, if it was fitted by one.
     """
@@ -204,6 +214,9 @@ class TrainingFacts:
     judged_labels: ImageCount = 0
     judge: str = ""
     is_precise: bool = True
+    suspect_labels: ImageCount = 0
+    confused: tuple[tuple[str, str, ImageCount, ImageCount], ...] = ()
     earlier_test: BundleScores | None = None
+    operating: OperatingPoint | None = None
     environment: Mapping[str, Any] = field(default_factory=dict)
     command: str = ""

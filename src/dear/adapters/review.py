@@ -22,12 +22,13 @@ from dear.adapters.prepare import prepare_data, read_data, resolve_run
 from dear.backbone.names import backbone_or_default
 from dear.curation.issues import REVIEW_CSV, REVIEW_PAGE, Issue, describe_issues
 from dear.curation.twins import find_twins
-from dear.curation.wrong_labels import LabelScores, score_labels
+from dear.curation.wrong_labels import LabelScores, find_confused, score_labels
 from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import leave_subsets
 from dear.data.images.decode import as_image
-from dear.data.images.photos import HeldImages, PhotoImages, file_hash, image_hashes, make_thumbnails
-from dear.data.loading import held_notes, name_listings, read_source
+from dear.data.images.forms import file_hash
+from dear.data.images.photos import HeldImages, PhotoImages, image_hashes, make_thumbnails
+from dear.data.loading import deferred_warnings, name_listings, read_source
 from dear.data.settings import DataSettings
 from dear.data.sources.class_names import WHOLE
 from dear.data.sources.corrections import (
@@ -42,7 +43,7 @@ from dear.data.sources.table import CHECKED, PREDICTED, read_answers
 from dear.errors import DataError, OutputError
 from dear.evaluation.resolve import MethodSetup
 from dear.evaluation.session import Session
-from dear.methods.registry import AUTO, FIT_METHOD, known_method, method_class
+from dear.methods.registry import AUTO, FIT_METHOD, known_method
 from dear.progress import Progress, Steps
 from dear.reading.files import CORRECTIONS, expanded
 from dear.report.render import THUMBNAIL, data_url, render_page, write_page
@@ -61,6 +62,8 @@ class Review:
         images: The training images, each once.
         judged: Which of them could be left out, as indices.
         scores: What is said of the labels of these.
+        confused_pairs: Classes that are often taken for each other, so that a wrong label between them looks
+            like a mistake: two names, how many images are taken for the other class, and of how many.
         answered: The hashes of files of which somebody said what they show: they are not named again.
     """
 
@@ -69,6 +72,7 @@ class Review:
     images: Images
     judged: Int[Tensor, "judged"]
     scores: LabelScores
+    confused_pairs: tuple[tuple[str, str, int, int], ...] = ()
     answered: frozenset[bytes] = frozenset()
 
     def wrong_labels(self) -> list[Issue]:
@@ -115,12 +119,16 @@ def review_images(
     """
     scores = scores or left_out.scores(left_out.build(MethodSetup(FIT_METHOD)))
     with_images = left_out.labels.unique()
-    labels = score_labels(scores.mean[:, with_images], torch.searchsorted(with_images, scores.labels))
+    judged = scores.mean[:, with_images], torch.searchsorted(with_images, scores.labels)
+    labels, names = score_labels(*judged), [left_out.dataset.classnames[label] for label in with_images]
+    confused = tuple((names[one], names[other], *of) for one, other, *of in find_confused(*judged))
     is_right = torch.tensor(_are_answered([left_out.pictures], answered))[scores.judged.cpu()]
     probability = labels.probability.masked_fill(is_right.to(labels.probability.device), 0)
     labels = replace(labels, suggested=with_images[labels.suggested], probability=probability)
     images = left_out.pictures
-    return Review(left_out.dataset, scores.method, images, scores.judged, labels, frozenset(answered))
+    return Review(
+        left_out.dataset, scores.method, images, scores.judged, labels, confused, frozenset(answered)
+    )
 
 
 def name_image(images: Images, index: int) -> str:
@@ -163,9 +171,15 @@ def write_review(
     page = render_page(
         "review.html.j2",
         data=review.dataset.title,
-        verdict=describe_issues(
-            issues, len(review.judged), of_fit=test is not None, is_precise=review.scores.is_precise
-        )[0],
+        verdict=" ".join(
+            describe_issues(
+                issues,
+                len(review.judged),
+                confused=review.confused_pairs,
+                of_fit=test is not None,
+                is_precise=review.scores.is_precise,
+            )
+        ),
         subject=review.method,
         commands=commands,
         sections={
@@ -227,7 +241,7 @@ def review_data(
     setup = MethodSetup(FIT_METHOD if method == AUTO else known_method(method))
     with ExitStack() as stack:
         report = progress if progress is not None else stack.enter_context(Steps())
-        with held_notes():
+        with deferred_warnings():
             source = read_data(data, settings, shots)
             images = prepare_data(source, setup, shots, seed, "last")
             session = Session(device)
@@ -238,7 +252,7 @@ def review_data(
         choice = choose_method(session, run, progress=report) if method == AUTO else None
         if choice is not None:
             setup = choice.setup
-        elif not method_class(setup.method).cheap:
+        elif not setup.declared.cheap:
             setup = MethodSetup(FIT_METHOD)
         scores = (choice and choice.left_out) or left_out.scores(left_out.build(setup))
         review = review_images(left_out, scores, answered_contents(data))

@@ -12,6 +12,7 @@ from dear.backbone.device import mixed
 from dear.backbone.names import Precision
 from dear.errors import SettingsError, UnknownNameError
 from dear.methods.base import Method
+from dear.methods.optional import HasFusion, WeighsFeatures, features_and_frozen
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class Vocabulary:
             return replace(self, decoupled=True, unchanged=self.unchanged or self)
         if fusion is None:
             return self
-        method = self.method.with_fusion(merge_weights(self.method, fusion))
+        method = with_weights(self.method, fusion)
         return replace(self, method=method, unchanged=self.unchanged or self)
 
     def weights(self) -> dict[str, float] | None:
@@ -64,17 +65,19 @@ class Vocabulary:
         names = named_features(self.method)
         if self.decoupled:
             return {name: float(name == names[0]) for name in names}
-        weights = self.method.fusion_weights()
-        return None if weights is None else dict(zip(names, weights.values(), strict=True))
+        if not isinstance(self.method, WeighsFeatures):
+            return None
+        return dict(zip(names, self.method.fusion_weights().values(), strict=True))
 
     def image_features(
         self, pixels: Float[Tensor, "batch channel height width"], *, frozen: bool = False
     ) -> Float[Tensor, "feature batch embed"]:
         """Unit image features of views in [0, 1]; with ``frozen`` that of the frozen backbone after them."""
         like = self.method.clip.image.projection
-        read = self.method.with_frozen if frozen else self.method.image_features
         with mixed(like.device, self.precision):
-            return read(self.method.image_trunk(pixels.to(like))).to(like)
+            trunk = self.method.image_trunk(pixels.to(like))
+            image = features_and_frozen(self.method, trunk) if frozen else self.method.image_features(trunk)
+            return image.to(like)
 
     def logits(self, image: Float[Tensor, "feature batch embed"]) -> Float[Tensor, "batch class"]:
         """Scores of the classes, before the temperature."""
@@ -90,21 +93,22 @@ def named_features(method: Method) -> tuple[str, ...]:
     return tuple("class" if name == "cls" else name for name in method.features)
 
 
-def merge_weights(method: Method, fusion: Mapping[str, float]) -> list[float]:
-    """The weights of a method's features, with those of ``fusion`` in place of its own; their sum is 1.
-    Raises as `Vocabulary.steered`.
+def with_weights(method: Method, fusion: Mapping[str, float]) -> Method:
+    """A method with the weights of ``fusion`` in place of its own, all divided by their sum. Raises as
+    `Vocabulary.steered`.
     """
     names = named_features(method)
-    if not method.has_fusion:
+    if not isinstance(method, HasFusion):
         raise SettingsError(
             f"{method.name} has no fusion weights to change: the method dear has (fit with --method dear)."
         )
     for name in fusion:
         if name not in names:
             raise UnknownNameError("feature", name, names)
-    own = (method.fusion_weights() or {}).values()
+    own = method.fusion_weights().values()
     weights = [float(fusion.get(name, weight)) for name, weight in zip(names, own, strict=True)]
     if not all(0 <= weight < float("inf") for weight in weights) or not any(weights):
         raise SettingsError("fusion weights must be at least 0, and one of them above 0.")
     total = sum(weights)
-    return [weight / total for weight in weights]
+    steered: Method = method.with_fusion([weight / total for weight in weights])
+    return steered

@@ -12,6 +12,7 @@ from dear.adapters.facts import (
     TrainingFacts,
     UnlabeledGain,
 )
+from dear.adapters.operating import describe_decided, describe_point
 from dear.curation.issues import Issue, describe_issues
 from dear.methods.registry import FIT_METHOD, JUDGES_IMAGES
 from dear.stats import LEVEL, gain_interval, share_interval
@@ -128,29 +129,41 @@ def accuracy_interval(scores: BundleScores) -> tuple[float, float]:
     return scores.interval or share_interval(round(scores.accuracy * scores.images), scores.images)
 
 
-def describe_test(
-    scores: BundleScores | None, earlier: BundleScores | None = None, *, is_chosen: bool = False
-) -> list[str]:
-    """The `verdict` on a bundle's test images in lines; without any, what was measured of an ``earlier`` fit
-    of the same method to some of its images. If the method ``is_chosen``, cross-validation is of that too.
+def describe_doubt(scores: BundleScores, facts: TrainingFacts) -> list[str]:
+    """That the labels that an accuracy is measured by are doubtful too, in a line, if some look wrong."""
+    if not (wrong := facts.suspect_labels):
+        return []
+    verb = "looks" if wrong == 1 else "look"
+    if scores.split == CROSS_VALIDATION:
+        of, most = plural(scores.images, "label"), f"{100 * wrong / scores.images:.1f} points"
+        return [f"{wrong} of these {of} {verb} wrong: by right ones up to {most} more may be right."]
+    share = f"{wrong} of {plural(facts.judged_labels, 'training label')} {verb} wrong"
+    return [f"{share}: test labels may be wrong too, and then count as mistakes."]
+
+
+def describe_test(scores: BundleScores | None, facts: TrainingFacts) -> list[str]:
+    """The `verdict` on a bundle's test images in lines, and whether their labels are doubtful; without any,
+    what was measured of an earlier fit of the same method to some of its images. If the method was chosen,
+    cross-validation is of that too.
     """
-    if scores is not None and scores.split == CROSS_VALIDATION:
-        images = plural(scores.images, "image")
-        choice = ", of the choice of the method too" if is_chosen else ""
-        line = f"Cross-validated on {images}, each left out of the fit in turn{choice}:"
-        return [line, *(f"  {line}" for line in verdict(scores))]
     if scores is not None:
-        return [f"On {plural(scores.images, 'test image')}:", *(f"  {line}" for line in verdict(scores))]
+        title = f"On {plural(scores.images, 'test image')}:"
+        if scores.split == CROSS_VALIDATION:
+            choice = ", of the choice of the method too" if facts.chosen else ""
+            images = plural(scores.images, "image")
+            title = f"Cross-validated on {images}, each left out of the fit in turn{choice}:"
+        lines = [*verdict(scores), *describe_doubt(scores, facts)]
+        return [title, *(f"  {line}" for line in lines)]
     lines = ["Not tested: it has no scores on test images."]
-    if earlier is not None:
+    if facts.earlier_test is not None:
         lines += ["The earlier fit, of the same method to a part of these images, has:"]
-        lines += [f"  {line}" for line in describe_accuracy(earlier)]
+        lines += [f"  {line}" for line in describe_accuracy(facts.earlier_test)]
     return lines
 
 
-def describe_fit(method: str, facts: TrainingFacts) -> list[str]:
-    """Why a method was chosen and what it was chosen from, what images without labels were worth, how many
-    left-out training images are right, and why probabilities are not calibrated; each in lines if it is so.
+def describe_fit(method: str, facts: TrainingFacts, scores: BundleScores | None = None) -> list[str]:
+    """Why a method was chosen and what it was chosen from, what it decides by itself, what images without
+    labels were worth, and why probabilities are not calibrated; each in lines if it is so.
     """
     lines = [f"{method} is {facts.chosen}."] if facts.chosen else []
     width = max((len(tried.method) for tried in facts.candidates), default=0)
@@ -160,11 +173,20 @@ def describe_fit(method: str, facts: TrainingFacts) -> list[str]:
             interval = f"{100 * tried.low:.1f}% to {100 * tried.high:.1f}%"
             outcome = f"{100 * tried.accuracy:5.1f}% ({interval}), {tried.seconds:.1f} s"
         lines.append(f"  {tried.method:{width}}  {outcome}")
+    if len(facts.candidates) > 1:
+        lines.append(
+            "  (these choose the method, and are no promise: that is of new images, and of the choice too)"
+        )
+    lines += describe_point(facts.operating)
+    lines += describe_decided(facts.operating, scores.decided if scores else None)
     if facts.unlabeled is not None:
         lines.append(describe_unlabeled(facts.unlabeled))
     if facts.doubted_labels:
-        labels = plural(facts.doubted_labels, "label")
-        lines.append(f"Probabilities are calibrated without {labels} that may be wrong.")
+        used, doubted = facts.calibration_images, facts.doubted_labels
+        lines.append(
+            f"Probabilities are calibrated by {used} of {used + doubted} labels, to be safe without the "
+            f"{doubted} that the classifier contradicts most."
+        )
     if facts.uncalibrated:
         lines.append(f"Probabilities are not calibrated: {facts.uncalibrated}.")
     return [printable(line) for line in lines]
@@ -196,7 +218,8 @@ def describe_names(cost: NameCost | None, classes: Sequence[str], known: Sequenc
     if not cost.images:
         return [f"{line}: too few images to measure what that finds."]
     outcome = f"it finds {cost.found:.1%} of its images and takes {cost.taken:.1%} of the others'"
-    tried = "Tried on left-out training images, each class by its name beside half of the others"
+    outcome += f", up to {cost.most:.1%} by one name" if cost.most > cost.taken else ""
+    tried = "Tried on left-out images, each class by its name, with the threshold that the others set"
     warning = " In use it may find half or fewer: give it images." if cost.found < SELDOM else ""
     if len(classes) - len(names) < FEWEST_FOR_NAMES:
         warning += " With so few classes a new name may take several percent."
@@ -220,6 +243,7 @@ def explain_features(method: str, features: Sequence[str]) -> dict[str, str]:
 
 
 def describe_review(issues: Sequence[Issue] | None, facts: TrainingFacts) -> list[str]:
-    """What the review of the training images found, in a line; none without a review."""
+    """What the review of the training images found, in lines; none without a review."""
     how: dict[str, Any] = {"is_precise": facts.is_precise, "held_out": facts.held_out > 0}
+    how["confused"] = facts.confused
     return describe_issues(issues, facts.judged_labels, of_fit=True, judge=facts.judge, **how)

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from dear.backbone.attention import attention_weights
-from dear.backbone.head_contributions import FrozenBlock, FrozenReadOut, written_rows
+from dear.backbone.head_contributions import EmbeddingMap, FrozenBlock, written_rows
 from dear.backbone.vision import VisionTower
 
 
@@ -60,7 +60,7 @@ def _sources(
     """
     x, rotation = tower.embed(images), tower.rotations()
     last = tower.layers(x, 1, tower.depth)
-    finish = FrozenReadOut(tower, last if tower.has_class_token else last[:, 1:])
+    finish = EmbeddingMap(tower, last if tower.has_class_token else last[:, 1:])
     x = x if tower.has_class_token else x[:, 1:]
     for layer in range(1, max(layers) + 1):
         block = tower.block(layer)
@@ -69,7 +69,7 @@ def _sources(
         by_head = weights @ value
         if layer in layers:
             by_target = FrozenBlock(block, by_head).factor * weights.transpose(1, 2).flatten(2)
-            read = by_target[:, :1] if tower.readout is None else finish.gather(by_target)
+            read = by_target[:, :1] if tower.pool is None else finish.gather(by_target)
             if finish.scale is not None:
                 read = read * finish.scale.view(-1, 1, 1)
             rows = written_rows(tower, layer)

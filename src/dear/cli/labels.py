@@ -46,12 +46,14 @@ def command_review(
     with StepProgress() as progress:
         sources = [data, *more] if more else data
         review, issues = review_data(sources, out, method=method, progress=progress, **vars(options))
-    return {"out": out, "method": review.method, "images": len(review.judged), "issues": issues}
+    result = {"out": out, "method": review.method, "images": len(review.judged), "issues": issues}
+    return result | {"confused": review.confused_pairs, "is_precise": review.scores.is_precise}
 
 
 def render_review(result: dict[str, Any], console: PrintableConsole) -> None:
     """Say how many there are, and where."""
-    console.say(*describe_issues(result["issues"], result["images"], str(result["out"] / REVIEW_PAGE)))
+    how = {name: result[name] for name in ("confused", "is_precise")}
+    console.say(*describe_issues(result["issues"], result["images"], str(result["out"] / REVIEW_PAGE), **how))
 
 
 def command_apply(

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from textwrap import wrap
-from typing import TYPE_CHECKING
 
 from dear.adapters.results import (
     ClassScore,
@@ -25,9 +24,6 @@ from dear.cli.parsing import Flat
 from dear.errors import DataError, SettingsError
 from dear.reading.files import expanded, read_lines
 from dear.text import plural, printable
-
-if TYPE_CHECKING:
-    from dear.adapters.bundle import Bundle
 
 STDIN = "-"
 WIDTH = 80
@@ -131,11 +127,12 @@ def command(
                 yield result
 
         if out is not None:
+            from dear.adapters.identity import identify_bundle
             from dear.data.dataset import fingerprint
             from dear.data.settings import DataSettings
             from dear.writing import locked
 
-            given = [_identify(predictor.bundle), top, names, refuse, *steered.values()]
+            given = [identify_bundle(predictor.bundle), top, names, refuse, *steered.values()]
             key = fingerprint(json.dumps(given), *map(_stamp, paths))
             with locked(expanded(out), DataSettings().cache_folder()):
                 return write_predictions(out, keep_results(out, key, predict))
@@ -172,22 +169,6 @@ def render(result: Predicted | PredictionsFile, console: PrintableConsole) -> No
         console.say(f"{bad} of {total} images could not be read")
 
 
-def _identify(bundle: "Bundle") -> str:
-    """A hash of what predictions depend on."""
-    from dear.adapters.bundle_config import config_hash
-    from dear.backbone.clip import tensors_hash
-
-    known = bundle.known.tensors() if bundle.known else {}
-    tensors = {
-        f"{part}.{name}": tensor
-        for part, of in (("adapter", bundle.tensors), ("known", known))
-        for name, tensor in of.items()
-    }
-    return config_hash(bundle.config()) + tensors_hash(
-        {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    )
-
-
 def _stamp(path: str) -> str:
     """The path of an image with its size and time, which show whether it is another by now."""
     try:
@@ -202,6 +183,8 @@ def _list_lines(prediction: Prediction) -> list[str]:
     shown = (*prediction.top, *prediction.unchanged)
     width = max(len("class"), *(min(len(candidate.name), NAME) for candidate in shown))
     none = ": none of these" if prediction.none_of_these else ""
+    if prediction.decision:
+        none += f": {' '.join([prediction.decision, printable(prediction.decided_class)]).strip()}"
     lines = [(prediction.image or "") + none, f"     {'class':{width}}  probability   logit"]
     lines += _rank_lines(prediction.top, width)
     if prediction.unchanged:

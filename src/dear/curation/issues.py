@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dear.text import plural, printable
+from dear.text import list_names, plural, printable
 
 REVIEW_CSV, REVIEW_PAGE = "review.csv", "review.html"
+MOST_PAIRS = 3  # of confused classes that are named
 REFUSED_SHARE = 0.05
 """Share of left-out images of the known classes that is refused unless another is asked for."""
 
@@ -34,12 +35,14 @@ def describe_issues(
     images: int,
     page: str = "",
     *,
+    confused: Sequence[tuple[str, str, int, int]] = (),
     of_fit: bool = False,
     judge: str = "",
     is_precise: bool = True,
     held_out: bool = False,
 ) -> list[str]:
-    """How many labels look wrong, and how many images are there twice, in a line; none without a review.
+    """How many labels look wrong, and how many images are there twice, in a line, and which classes are often
+    ``confused`` (two classes, images taken for the other one, images) in another; none without a review.
     That ``of_fit`` has judged the training images alone, beside which others were ``held_out``; another
     method than the fitted one is its ``judge``. Unless it ``is_precise``, most of the labels may be right.
     """
@@ -54,4 +57,9 @@ def describe_issues(
         line += f", {plural(twice, 'image')} {'is' if twice == 1 else 'are'} there twice"
     if held_out:
         line += " (`dear review DATA --out review`, with the same --model, also looks at what dear held out)"
-    return [printable(line[:1].upper() + line[1:] + (f": {page}" if issues and page else "."))]
+    lines = [line[:1].upper() + line[1:] + (f": {page}" if issues and page else ".")]
+    if confused:
+        pairs = [f"{name} and {other} ({taken} of {of})" for name, other, taken, of in confused]
+        hide = "Wrong labels may hide between classes that are often confused:"
+        lines.append(f"{hide} {list_names(pairs, MOST_PAIRS)}.")
+    return [*map(printable, lines)]

@@ -12,6 +12,9 @@ labels just as well as a sure one. So nothing is to be set. A label looks wrong 
 class explains it better: if e / (K - 1) p_k > (1 - e) p_y for some k.
 How many of these are wrong is what the likeliest T and e say on average. Where that is at most one half, or
 the classifier agrees with few labels, those that look wrong are only the ones to look at first. [ours]
+
+Between two classes that the classifier often confuses, a wrong label looks like one of its mistakes, so these
+classes are named.
 """
 
 from dataclasses import dataclass
@@ -34,6 +37,10 @@ labels: of those on other people's pictures, with and without planted ones, most
 """
 PRECISE = 0.5
 """Expected share of wrong labels among those that look wrong, above which these are taken for wrong."""
+CONFUSED, FEWEST_CONFUSED = 0.2, 3
+"""Share of the images of two classes that are taken for the other one, and their number, from which wrong
+labels may hide among them.
+"""
 
 
 @dataclass(frozen=True)
@@ -95,6 +102,25 @@ def score_labels(scores: Float[Tensor, "item class"], labels: Int[Tensor, "item"
     if float((gaps >= 0).double().mean()) < TRUSTED:
         precision = min(precision, PRECISE)
     return LabelScores(best.indices, probability, wrong, precision)
+
+
+def find_confused(
+    scores: Float[Tensor, "item class"], labels: Int[Tensor, "item"]
+) -> list[tuple[int, int, int, int]]:
+    """Pairs of classes that are often taken for each other, those with the largest share first: the classes,
+    how many left-out images of them are taken for the other one, and how many images they have.
+    """
+    classes = scores.shape[1]
+    taken = torch.bincount(labels * classes + scores.argmax(dim=1), minlength=classes**2)
+    taken, images = taken.view(classes, classes), torch.bincount(labels, minlength=classes)
+    mutual, of_both = (taken + taken.T).triu(diagonal=1), images[:, None] + images
+    shares = mutual.double() / of_both.clamp(min=1)
+    often = ((mutual >= FEWEST_CONFUSED) & (shares >= CONFUSED)).nonzero()
+    often = often[shares[*often.T].argsort(descending=True, stable=True)]
+    return [
+        (first, second, int(mutual[first, second]), int(of_both[first, second]))
+        for first, second in often.tolist()
+    ]
 
 
 def fit_wrong_share(of_label: Float[Tensor, "item"], classes: int) -> tuple[float, float]:

@@ -20,6 +20,7 @@ from dear.adapters.results import write_predictions
 from dear.adapters.review import apply_labels, find_label_issues, review_data
 from dear.adapters.scoring import evaluate_bundle, measure_others
 from dear.backbone.clip import Clip
+from dear.cli.main import main
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.errors import BundleError, DataError, OutputError, SettingsError
@@ -60,6 +61,10 @@ def test_a_flipped_label_is_found_and_its_correction_goes_into_the_next_fit(
     assert (Path(copy.other), copy.label, copy.suggested) == (copied, "green", "blue")
     judge = " to dear+" if method == "coop" else ""  # which is trained in steps
     assert f"1 of 42 training labels looks wrong{judge}, 1 image is there twice" in bundle.verdict
+    doubt = "1 of 42 training labels looks wrong: test labels may be wrong too"
+    assert doubt in bundle.verdict
+    assert "labels may be wrong too" in (tmp_path / "bundle" / "README.md").read_text()
+    assert doubt in Bundle.from_pretrained(tmp_path / "bundle").verdict
     table = tmp_path / "bundle" / "review.csv"
     rows = [*csv.DictReader(table.read_text(encoding="utf-8-sig").splitlines())]
     assert [(row["label"], row["suggested"], row["predicted"]) for row in rows] == [
@@ -100,6 +105,23 @@ def test_a_review_shows_pictures_with_two_labels_and_corrects_them(photos: Path,
     apply_labels(table, photos)
     bundle = fit(photos, method="dear+", verbose=False)
     assert bundle.training.train_images == 3 * EACH + 1
+
+
+def test_classes_that_look_alike_are_named_for_wrong_labels_that_hide_between_them(
+    photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(EACH):
+        save(photos / "train" / "azure" / f"{number}.png", COLORS["blue"], 500 + number)
+    review, _ = review_data(photos, tmp_path / "review", method="dear+")
+    ((first, second, taken, images),) = review.confused_pairs
+    assert {first, second} == {"azure", "blue"}
+    assert images == 2 * EACH
+    assert images / 5 <= taken <= images
+    sentence = f"often confused: {first} and {second} ({taken} of {images})"
+    assert sentence in (tmp_path / "review" / "review.html").read_text()
+    assert sentence in fit(photos, method="dear+").verdict
+    assert main(["review", str(photos), "--out", str(tmp_path / "again"), "--method", "dear+"]) == 0
+    assert sentence in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.usefixtures("only_clip")

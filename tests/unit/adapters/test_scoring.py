@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from dear.adapters.bundle import Bundle
+from dear.adapters.facts import CROSS_VALIDATION, TrainingFacts
 from dear.adapters.fit import fit
 from dear.adapters.leftout import LeftOutScores
 from dear.adapters.predictor import Predictor
@@ -22,7 +23,7 @@ from dear.adapters.scoring import (
     find_twins_of_training,
     matched_classes,
 )
-from dear.adapters.wording import describe_accuracy
+from dear.adapters.wording import describe_accuracy, describe_doubt
 from dear.data.dataset import assemble
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
@@ -196,3 +197,13 @@ def test_a_fit_counts_the_clips_that_were_left_out(tmp_path: Path, monkeypatch: 
     uncalibrated = calibrate_by_left_out(replace(bundle, temperature=1.0), few)
     assert uncalibrated.temperature == 1
     assert "24 training images of 7 groups" in uncalibrated.training.uncalibrated
+
+
+def test_an_accuracy_by_labels_that_look_wrong_is_said_to_be_too_low() -> None:
+    facts = TrainingFacts(judged_labels=80, suspect_labels=6)
+    (line,) = describe_doubt(bundle_scores(40, split=CROSS_VALIDATION), facts)
+    assert line.startswith("6 of these 40 labels look wrong")
+    assert "15.0 points" in line
+    (line,) = describe_doubt(bundle_scores(40), facts)
+    assert "6 of 80 training labels look wrong" in line
+    assert not describe_doubt(bundle_scores(40), TrainingFacts(judged_labels=80))

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from dear.curation.wrong_labels import TEMPERATURES, fit_wrong_share, score_labels
+from dear.curation.wrong_labels import TEMPERATURES, find_confused, fit_wrong_share, score_labels
 
 
 def scores(items: int = 60, classes: int = 5, seed: int = 1) -> tuple[Tensor, Tensor]:
@@ -71,3 +71,14 @@ def test_a_poor_classifier_only_says_where_to_look_first() -> None:
     poor[::2] = values[::2].roll(1, dims=1)
     found = score_labels(poor, labels)
     assert not found.is_precise
+
+
+def test_classes_that_are_taken_for_each_other_are_paired() -> None:
+    """Of ten images a class: 0 and 2 are confused five times, 1 and 3 three times, 3 and 4 six times."""
+    labels = torch.arange(5).repeat_interleave(10)
+    best = labels.clone()
+    best[:2], best[20:23], best[10:13], best[30:36] = 2, 0, 3, 4
+    assert find_confused(torch.nn.functional.one_hot(best, 5).double(), labels) == [
+        (3, 4, 6, 20),
+        (0, 2, 5, 20),
+    ]
