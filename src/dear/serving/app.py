@@ -43,6 +43,7 @@ FILES = {
     "/page.js": "page.js",
     "/table.js": "table.js",
     "/attributes.js": "attributes.js",
+    "/steering.js": "steering.js",
 }
 CAUTION = "This demo model has seen nothing but drawings: its results on photographs mean nothing."
 ABOUT = (

@@ -1,6 +1,7 @@
 // The page: queries the API and shows the responses. Text only becomes text nodes, never markup.
 
 import { AttributeMaps, coreHeads } from "./attributes.js";
+import { Steering } from "./steering.js";
 import { PictureTable, breakable, dropped, percent } from "./table.js";
 
 const $ = (id) => document.getElementById(id);
@@ -11,6 +12,7 @@ let roles = []; // of the heads, if the bundle has them
 let image = null; // the chosen file
 let table; // of many pictures
 let maps; // of attention by attribute
+let steering; // the weights of the features
 const asking = {}; // the running request of each panel
 
 function el(tag, attributes = {}, ...children) {
@@ -73,7 +75,7 @@ function asked() {
 function classify() {
   const others = asked();
   if (!image) return;
-  ask("result", "predict", { top: $("top").value, ...steered() }, others ? { classes: others } : {}, async (response) => {
+  ask("result", "predict", { top: $("top").value, ...steering.parameters() }, others ? { classes: others } : {}, async (response) => {
     const { top, none_of_these: none, decision, decided_class: decided, unchanged } = await response.json();
     explain(top[0].evidence);
     $("correct").hidden = !info.corrections;
@@ -156,7 +158,7 @@ function candidate(one, rank, other, none, learned) {
       ...(other ? [el("td", { class: "n" }, number(one.logit - other.logit))] : []),
       el("td", { class: "n" }, number(one.logit)),
       ...(learned ? [el("td", { class: "n" }, number(learned.logit))] : [])))] : []));
-  const numbers = el("details", { class: "numbers" }, el("summary", {}, "In numbers"), table);
+  const numbers = el("details", { class: "numbers", ...(learned ? { open: "" } : {}) }, el("summary", {}, "In numbers"), table);
   const words = other ? [el("p", { class: "why" }, rank ? sentence(other, one) : sentence(one, other))] : [];
   return el("details", rank || none ? { class: "class" } : { class: "class", open: "" },
     el("summary", {}, el("span", { class: "name" }, one.name),
@@ -179,30 +181,6 @@ function signed(share) {
   const made = share < 0 ? bar(0.5 + share / 2, 0.5, "against") : bar(0.5, 0.5 + share / 2);
   made.classList.add("signed");
   return made;
-}
-
-// --- steering -------------------------------------------------------------
-
-// The weights as a parameter of the request; none while they are as learned.
-function steered() {
-  const sliders = [...document.querySelectorAll("#weights input")];
-  if (sliders.every((one) => Math.abs(one.value - one.defaultValue) < 1e-6)) return {};
-  return { fusion: sliders.map((one) => `${one.name}=${one.value}`).join(",") };
-}
-
-function steer(set) {
-  for (const one of document.querySelectorAll("#weights input")) {
-    one.value = set(one);
-    one.previousElementSibling.textContent = Number(one.value).toFixed(2);
-  }
-  classify();
-}
-
-function fusionWeight([feature, learned]) {
-  const shown = el("output", {}, learned.toFixed(2));
-  const slider = el("input", { type: "range", min: 0, max: 1, step: "any", name: feature, value: learned });
-  slider.addEventListener("input", () => { shown.textContent = Number(slider.value).toFixed(2); later("steer", classify); });
-  return el("label", {}, `${feature} `, shown, slider);
 }
 
 // --- attention ------------------------------------------------------------
@@ -371,8 +349,6 @@ function listen() {
   });
   $("top").addEventListener("input", () => { $("top-shown").textContent = $("top").value; later("classes", classify); });
   $("count").addEventListener("input", () => { $("count-shown").textContent = $("count").value; later("near", neighbors); });
-  $("alone").addEventListener("click", () => steer((one) => Number(one.name === "class")));
-  $("reset").addEventListener("click", () => steer((one) => one.defaultValue));
   $("layer").addEventListener("change", () => { heads(); look(); });
   $("looking").addEventListener("toggle", look);
   for (const id of ["head", "tokens"]) $(id).addEventListener("change", look);
@@ -411,8 +387,7 @@ async function start() {
   const core = coreHeads(roles, info.attributes);
   maps = new AttributeMaps($("attribute-maps"), core, { answer, el });
   $("by-attribute").hidden = !core.length;
-  $("weights").replaceChildren(...Object.entries(info.fusion || {}).map(fusionWeight));
-  $("steer").hidden = !info.fusion;
+  steering = new Steering(info.fusion, { el, changed: classify });
   $("mixture").replaceChildren(...(info.index?.features || []).map(weight));
   if (roles.length) {
     drawRoles(map);
