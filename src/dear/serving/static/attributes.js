@@ -12,9 +12,9 @@ export function coreHeads(roles, attributes) {
 
 export class AttributeMaps {
   // `answer` checks a response; `el` makes elements.
-  constructor(place, heads, { answer, el }) {
-    Object.assign(this, { place, heads, answer, el });
-    this.image = null;
+  constructor(heads, { answer, el }) {
+    Object.assign(this, { heads, answer, el, image: null, place: document.getElementById("attribute-maps") });
+    document.getElementById("by-attribute").hidden = !heads.length;
   }
 
   // Show the maps of an image; a newer image replaces an older one.

@@ -384,9 +384,7 @@ async function start() {
   heads();
   $("tokens").append(...["class", ...info.attributes].map((name, at) =>
     el("label", {}, el("input", { type: "radio", name: "token", value: name, ...(at ? {} : { checked: "" }) }), ` ${name}`)));
-  const core = coreHeads(roles, info.attributes);
-  maps = new AttributeMaps($("attribute-maps"), core, { answer, el });
-  $("by-attribute").hidden = !core.length;
+  maps = new AttributeMaps(coreHeads(roles, info.attributes), { answer, el });
   steering = new Steering(info.fusion, { el, changed: classify });
   $("mixture").replaceChildren(...(info.index?.features || []).map(weight));
   if (roles.length) {
