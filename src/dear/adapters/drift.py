@@ -245,7 +245,7 @@ def read_sample(predictor: Predictor, images: Any, settings: DataSettings, seed:
         values.append(torch.stack([*map(measure_picture, pixels)]))
         told += [
             (best[0].probability, none, decision)
-            for best, none, decision, _ in predictor.rank(rows, vocabulary, 1)
+            for best, none, decision, *_ in predictor.rank(rows, vocabulary, 1)
         ]
     of_pictures = torch.cat(values).double().numpy()
     confidence, none, decisions = zip(*told, strict=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from dear.backbone.names import BackboneName, BackboneOptions, backbone_or_default
 from dear.data.settings import DataSettings
-from dear.errors import DataError, SettingsError
+from dear.errors import DataError, SettingsError, UnknownNameError
 from dear.evaluation.protocols.base import Protocol
 from dear.evaluation.records import file_part
 from dear.evaluation.resolve import MethodSetup, ResolvedSettings, Select, resolve
@@ -106,6 +106,12 @@ class Experiment(RunOptions):
         source = self.protocol.trained_on
         if source in self.data:
             raise DataError(f"{source} is both the source and a target: remove it from the targets.")
+        names_of_data = {
+            name for path in filter(None, (source, *self.data)) for name in (path, Path(path).name)
+        }
+        for name in self.dataset.named_groups:
+            if name not in names_of_data:
+                raise UnknownNameError("data set of --dataset.groups", name, self.data)
         if "" in (self.model, self.pretrained):
             raise SettingsError("the name of the model or of its weights is empty: omit it, or give one.")
         self.protocol.check_shots(self.shots)

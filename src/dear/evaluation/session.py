@@ -82,7 +82,7 @@ class Session:
 
         def load() -> Dataset:
             used = settings if name == source else replace(settings, test_share=1.0)
-            loaded = load_dataset(name, used).require_single_labels()
+            loaded = load_dataset(name, used.of_dataset(name)).require_single_labels()
             trained_on = loaded if name == source else self.dataset(source, settings, source)
             return leave_out_copies(loaded, trained_on)
 
