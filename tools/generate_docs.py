@@ -1,6 +1,7 @@
 """Write the generated parts of the docs, in the root of the repository:
 
 python -m tools.generate_docs [--check]   docs/cli.md from the commands' help, the table of docs/limits.md,
+                                          docs/api/signatures.md from the source,
                                           docs/images/{results,readings}.svg from what the
                                           study measured
 python -m tools.generate_docs --models    docs/models.md: builds every architecture of open_clip (minutes)
@@ -22,6 +23,8 @@ from dear.cli.registry import COMMANDS, load_command
 from dear.errors import WeightsError
 from dear.limits import LIMITS, variable
 from dear.methods.registry import methods_on
+from tools.signatures import PAGE as SIGNATURES
+from tools.signatures import signatures_page
 
 PAGE, LIMITED, MODELS = Path("docs/cli.md"), Path("docs/limits.md"), Path("docs/models.md")
 PREDICTED, READINGS = Path("recipes/study/PREDICTIONS.md"), Path("docs/images/readings.svg")
@@ -273,7 +276,7 @@ def main(*, check: bool = False, models: bool = False) -> int:
         return 0
     limited = LIMITS_TABLE.sub(lambda _: limits_table(), LIMITED.read_text(encoding="utf-8"))
     figures = (RESULTS, results_figure()), (READINGS, readings_figure())
-    for path, page in ((PAGE, write_page()), (LIMITED, limited), *figures):
+    for path, page in ((PAGE, write_page()), (LIMITED, limited), (SIGNATURES, signatures_page()), *figures):
         if not check:
             path.write_text(page, encoding="utf-8")
         elif path.read_text(encoding="utf-8") != page:

@@ -118,6 +118,36 @@ def test_predict_for_people(
     assert not any("\\[" in line for line in (first, *rest))
 
 
+def test_steering_stands_beside_the_own_weights(
+    photos: Path, bundle: Path, tested: list[str], tmp_path: Path, run: Run
+) -> None:
+    words = ["predict", str(bundle), *tested[:2], "--json"]
+    own = json.loads(run(words)[0])
+    steered = json.loads(run([*words, "--fusion", "class=1,shape=0"])[0])
+    assert [one["unchanged"] for one in steered["predictions"]] == [one["top"] for one in own["predictions"]]
+    assert (own["weights"], {*steered["weights"]}) == ({}, {"steered", "own"})
+    assert all(part["evidence"]["shape"] == 0 for one in steered["predictions"] for part in one["top"])
+    shown = run(["predict", str(bundle), tested[0], "--decoupled"])[0]
+    assert "by the bundle's own weights" in shown
+    assert max(map(len, shown.splitlines()[1:])) <= 80
+    scores = json.loads(run(["eval", str(bundle), str(photos), "--fusion", "color=0", "--json"])[0])
+    unsteered = json.loads(run(["eval", str(bundle), str(photos), "--json"])[0])
+    assert scores["steered"]["own_accuracy"] == unsteered["accuracy"]
+    assert scores["steered"]["weights"]["color"] == 0
+    assert unsteered["steered"] is None
+    run(["eval", str(bundle), str(photos), "--decoupled", "--out", str(tmp_path / "page")])
+    page = (tmp_path / "page" / "evaluation.html").read_text(encoding="utf-8")
+    assert f"{unsteered['accuracy']:.1%} are right" in page
+    for wrong in (["--fusion", "colour=0"], ["--fusion", "color"], ["--fusion", "color=0", "--decoupled"]):
+        for command in (["predict", str(bundle), tested[0]], ["eval", str(bundle), str(photos)]):
+            assert run([*command, *wrong], 2)[1].count("\n") == 1
+    out = tmp_path / "p.jsonl"
+    for steering in (["--fusion", "color=0"], ["--fusion", "class=0"]):  # an older file is not continued
+        run(["predict", str(bundle), *tested[:2], "--out", str(out), *steering])
+        printed = json.loads(run(["predict", str(bundle), *tested[:2], "--json", *steering])[0])
+        assert [json.loads(line) for line in out.read_text().splitlines()] == printed["predictions"]
+
+
 def test_unreadable_images_are_told_and_the_rest_done(
     bundle: Path, tested: list[str], tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

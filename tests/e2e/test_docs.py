@@ -34,6 +34,7 @@ GUIDES = (
 )
 HOW_TO = [page for page in PAGES if page in ("README.md", *(f"docs/{name}.md" for name in GUIDES))]
 NOT_RUN = {
+    "--by": "needs photographs with EXIF data: tests/unit/adapters/test_by_group.py",
     "dear serve": "it does not end: tests/e2e/test_serve.py",
     "dear roles assign": "needs the result of another program: tests/e2e/test_roles.py",
     "dear roles compare mine.json": "needs the table of the line above",

@@ -11,8 +11,11 @@ from typing import Any
 
 import pytest
 
+from dear.adapters.evaluation_page import core_heads
+from dear.adapters.predictor import Predictor
 from dear.report.render import write_html
 from dear.report.roles_page import roles_page
+from dear.roles.inspection import Inspection
 from dear.serving.limits import Refused
 from dear.serving.service import Service
 from tests.e2e.page import Open, pytestmark, serving  # noqa: F401
@@ -25,6 +28,8 @@ pytest_plugins = ["tests.e2e.page"]
 def test_the_page(service: Service, browse: Open, tmp_path: Path) -> None:
     good = tmp_path / "photo.png"
     good.write_bytes(png(picture(3)))
+    assert service.predictor.bundle.roles is not None
+    heads = core_heads(service.predictor.bundle.roles)
     with serving(service) as address:
         page = browse(address)
         page.wait_for_selector("h1:has-text('shades')")
@@ -38,12 +43,12 @@ def test_the_page(service: Service, browse: Open, tmp_path: Path) -> None:
         wanted, second = service.predictor.predict(picture(3), top=2).top
         assert best.locator(".why").inner_text().startswith(f"Rather “{wanted.name}” than “{second.name}”")
         assert not best.locator("tbody").is_visible()  # numbers are folded away
-        assert best.locator("tbody th").all_inner_texts() == ["class", "color", "object"]
+        assert best.locator("tbody th").all_text_contents() == ["class", "color", "object"]
         assert "“color”: how well its color fits the name of the class." in page.locator("#said").inner_text()
-        told = [text.replace("−", "-") for text in best.locator("tbody td:nth-child(4)").all_inner_texts()]
+        told = [text.replace("−", "-") for text in best.locator("tbody td:nth-child(4)").all_text_contents()]
         assert told == [f"{value:+.2f}" for value in wanted.evidence.values()]
         gaps = [value - second.evidence[name] for name, value in wanted.evidence.items()]
-        told = [text.replace("−", "-") for text in best.locator("tbody td:nth-child(3)").all_inner_texts()]
+        told = [text.replace("−", "-") for text in best.locator("tbody td:nth-child(3)").all_text_contents()]
         assert told == [f"{gap:+.2f}" for gap in gaps]
         assert best.locator(".against").count() == sum(gap < 0 for gap in gaps)
         page.wait_for_selector("#neighbors img")
@@ -52,7 +57,14 @@ def test_the_page(service: Service, browse: Open, tmp_path: Path) -> None:
         assert not [url for url in page.asked if "api/attention" in url]
         page.click("#look summary")
         page.wait_for_selector("#attention img")
-        assert best.locator("tfoot td").nth(2).inner_text() == f"{wanted.logit:+.2f}".replace("-", "−")
+        page.wait_for_selector("#attribute-maps .attribute:last-child figure:last-child img")
+        assert page.locator("#attribute-maps img").count() == 4
+        assert page.locator("#attribute-maps h3").all_inner_texts() == [
+            f"{head.attribute} layer {head.layer}, head {head.head}" for head in heads
+        ]
+        tokens = page.locator("#attribute-maps figcaption").all_inner_texts()
+        assert tokens == ["class token", "color token", "class token", "object token"]
+        assert best.locator("tfoot td").nth(2).text_content() == f"{wanted.logit:+.2f}".replace("-", "−")
         # It fits the width of a phone, and everything came from this server.
         assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
         assert [url for url in page.asked if not url.startswith((address, "data:", "blob:"))] == []
@@ -88,6 +100,36 @@ def test_the_page(service: Service, browse: Open, tmp_path: Path) -> None:
             page.wait_for_selector(f"#result [role=alert]:has-text('{words}')")
         page.set_input_files("#file", str(good))  # it goes on
         page.wait_for_selector("#result details[open]")
+
+
+def test_sliders_steer_the_features(service: Service, browse: Open, tmp_path: Path) -> None:
+    """The result stands beside that of the weights as learned, which come back with a button."""
+    good = tmp_path / "photo.png"
+    good.write_bytes(png(picture(3)))
+    steered = Predictor(service.predictor.bundle, clip=service.predictor.clip, fusion={"color": 0})
+    [wanted] = steered.predict([picture(3)])
+    with serving(service) as address:
+        page = browse(address)
+        page.set_input_files("#file", str(good))
+        page.wait_for_selector("#result .class[open] .why")
+        assert not page.locator("#result .unchanged").count()
+        page.click("#steer summary")
+        assert page.locator("#weights input").count() == 3
+        page.fill("#weights input[name=color]", "0")
+        page.wait_for_selector("#result .unchanged")
+        assert wanted.unchanged[0].name in page.locator("#result .unchanged").inner_text()
+        best = page.locator("#result .class[open]")
+        assert best.locator(".name").inner_text().startswith(wanted.best.name)
+        learned = next(one for one in wanted.unchanged if one.name == wanted.best.name)
+        sums = [text.replace("−", "-") for text in best.locator("tfoot td").all_inner_texts()[2:]]
+        assert sums == [f"{wanted.best.logit:+.2f}", f"{learned.logit:+.2f}"]
+        assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+        page.click("#alone")
+        page.wait_for_selector("#weights label:has-text('class 1.00')")
+        assert page.locator("#weights output").all_inner_texts() == ["1.00", "0.00", "0.00"]
+        page.click("#reset")
+        page.wait_for_selector("#result .unchanged", state="detached")
+        assert page.said == []
 
 
 NAMES = ['=HYPERLINK("x").png', "<img src=x onerror=alert(1)>.png", ' -2+3,"a".png', "plain.png"]
@@ -296,7 +338,9 @@ def test_the_page_of_roles_is_sorted_and_a_report_prints_whole(browse: Open, tmp
     known, pictures = table(), noise_pictures(PLACES, 2, 5)
     heads = (replace(head, entropy=None) if at == 3 else head for at, head in enumerate(known.heads))
     content = replace(known, heads=tuple(heads))
-    path = write_html(tmp_path / "roles.html", roles_page(content, curve=curve(0.9), pictures=pictures))
+    path = write_html(
+        tmp_path / "roles.html", roles_page(content, inspection=Inspection(curve(0.9), None, pictures))
+    )
     tab = browse(path.as_uri(), viewport={"width": 1280, "height": 720})
 
     def column(number: int) -> list[str]:

@@ -59,13 +59,13 @@ def test_the_page_corrects_what_it_shows(
         page.fill("#label", " _ ")
         page.click("#correct button")
         page.wait_for_selector("#saved:has-text('label is empty')")
+        assert page.said == [
+            "Failed to load resource: the server responded with a status of 400 (Bad Request)"
+        ]
         bad = {"name": "bad.png", "mimeType": "image/png", "buffer": b"no picture"}
         page.set_input_files("#file", bad)
         page.wait_for_selector("#result [role=alert]")
         assert not page.locator("#correct").is_visible()  # it would be of the picture before
-        assert page.said == [
-            "Failed to load resource: the server responded with a status of 400 (Bad Request)"
-        ]
         asked = urllib.request.Request(f"{address}api/labels?label=none", png(picture(3)), method="POST")
         with pytest.raises(urllib.error.HTTPError, match="401"):
             urllib.request.urlopen(asked)

@@ -189,7 +189,10 @@ def test_metrics_and_schema(client: Any, cup: bytes) -> None:
 
 
 def test_the_page_has_only_its_own_files(client: Any) -> None:
-    files = {"/": "index.html", **{f"/{name}": name for name in ("page.css", "page.js", "table.js")}}
+    files = {
+        "/": "index.html",
+        **{f"/{name}": name for name in ("page.css", "page.js", "table.js", "attributes.js", "steering.js")},
+    }
     for path, name in files.items():
         answer = client.get(path)
         assert answer.content == (STATIC / name).read_bytes()

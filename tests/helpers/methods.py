@@ -12,7 +12,7 @@ from dear.backbone.block import Block
 from dear.backbone.clip import Clip, tensors_hash
 from dear.evaluation.protocols.base import Protocol
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
-from dear.evaluation.resolve import MethodSetup, RunConditions
+from dear.evaluation.resolve import MethodSetup
 from dear.evaluation.runs import check_methods
 from dear.evaluation.session import Session
 from dear.methods.atprompt import AtPromptSettings
@@ -33,6 +33,7 @@ from dear.progress import TrainingStep
 from dear.roles.table import HeadRole, RoleTable
 from dear.training import loop
 from tests.helpers.data import CLASSES, few, noise_dataset
+from tests.helpers.runs import resolve_run
 from tools.parity import small
 
 OTHERS = ["blue square", "a tree", "red house", "sea", "green circle"]
@@ -182,8 +183,8 @@ def check_before_runs(clip: Clip, name: str, settings: Any, protocol: Protocol |
     """What is told before the first run on the data sets "first" and "second"."""
     session, setup = Session(), MethodSetup(name, vars(settings))
     datasets = [noise_dataset("first"), noise_dataset("second")]
-    conditions = [RunConditions(protocol or BaseToNovel(), clip, (data,), seed=1) for data in datasets]
-    assert not check_methods(session, [session.resolve(each, setup) for each in conditions])
+    runs = [resolve_run(session, clip, protocol or BaseToNovel(), [data], setup, seed=1) for data in datasets]
+    assert not check_methods(session, runs)
 
 
 def small_dear(clip: Clip, seed: int = 1, **options: Any) -> Dear:

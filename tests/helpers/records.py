@@ -11,7 +11,7 @@ from dear.evaluation.predictions import ImagePredictions
 from dear.evaluation.records import SCHEMA
 from dear.report.report_page import report_page
 from dear.roles.ablation import Ablated, LayerAblation, LayerCurve
-from dear.roles.pictures import HeadGallery, HeadImages, RankedImage
+from dear.roles.pictures import HeadGallery, HeadImages, Look, RankedImage
 from dear.roles.table import RoleTable
 from tests.helpers.methods import without_seconds
 
@@ -220,7 +220,9 @@ def noise_pictures(places: list[tuple[int, int]], a_head: int, images: int, side
     draw = {
         one: torch.randint(0, 256, (3, side, side), generator=generator, dtype=torch.uint8) for one in used
     }
-    return HeadGallery(images, heads, draw, {one: f"<b>{one}" for one in draw})
+    [first, *_] = used
+    looks = {places[0]: (Look(first, torch.tensor([[0.25, 0.0], [1.0, -0.25]]), 0.25),) * 2}
+    return HeadGallery(images, heads, draw, {one: f"<b>{one}" for one in draw}, looks)
 
 
 def curve(lost: float) -> LayerCurve:

@@ -10,7 +10,7 @@ from dear.backbone.clip import Clip
 from dear.data.dataset import Dataset
 from dear.evaluation.protocols.base import Protocol
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
-from dear.evaluation.resolve import MethodSetup, ResolvedRun, RunConditions
+from dear.evaluation.resolve import MethodSetup, ResolvedRun
 from dear.evaluation.runs import run_one
 from dear.evaluation.session import Session
 from dear.progress import RunProgress, silent
@@ -24,7 +24,8 @@ def resolve_run(
     setup: MethodSetup,
     **conditions: Any,
 ) -> ResolvedRun:
-    return session.resolve(RunConditions(protocol, clip, tuple(datasets), **conditions), setup)
+    run = ResolvedRun(protocol=protocol, clip=clip, datasets=tuple(datasets), setup=setup, **conditions)
+    return session.complete(run)
 
 
 def run_all(

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Bool
 from PIL import ExifTags, Image
 
-from dear.data.dataset import Images
+from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import leave_subsets
 from dear.data.images.photos import group_names
 from dear.data.loading import is_several, read_listing
@@ -113,12 +113,14 @@ def _read_columns(data: Any, by: str, settings: DataSettings) -> dict[str, str]:
         grouped = replace(settings, group=by)
     except SettingsError as error:
         raise SettingsError(f"by {by!r} is neither a column nor a pattern: {error}") from error
+    if isinstance(data, Dataset):  # which has no table any more
+        return {}
     try:
         if isinstance(data, str | Path) or is_several(data):
             sources = [*map(str, data)] if is_several(data) else [str(data)]
             return {path: group for path, group in read_listing(sources, grouped).groups.items() if group}
         return {path: group for path, group in read_object(data, grouped)[0].groups.items() if group}
-    except DataError:  # a task or a data set that is loaded already
+    except DataError:  # a task
         return {}
 
 

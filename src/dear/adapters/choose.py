@@ -62,13 +62,13 @@ def choose_method(
     present: str | None = None,
     progress: Progress = silent,
 ) -> Choice:
-    """Choose a method for a run among ``setups``, the first of equals; by default among all that its backbone
-    can take.
+    """Choose a method for a run among ``setups``; by default among all that its backbone can take. It is the
+    first one, unless another is better beyond the standard error of the difference.
 
     Where some classes of the data set have only names, each half of the classes is treated so in turn, and
     the accuracy on it counts by the share of classes with only names. A method that is able to also learns
-    from ``unlabeled`` images, which have no labels. The ``present`` method stays unless another is better
-    beyond the standard error of the difference. Whatever a candidate raises takes only itself away. Raises
+    from ``unlabeled`` images, which have no labels. The ``present`` method takes the place of the first.
+    Whatever a candidate raises takes only itself away. Raises
     SettingsError if none can be fitted.
     """
     candidates = list_candidates(run.clip) if setups is None else [*setups]
@@ -128,17 +128,19 @@ def pick_best(
     groups: Sequence[int] | Tensor,
     present: str | None = None,
 ) -> tuple[str, str]:
-    """The method that is most often right, the first of equals, and why; the ``present`` one if it is at most
-    one standard error below. ``shares`` are of correct scores of each image; the error is that of the mean
-    difference from the best, over the groups of images.
+    """The method that is most often right, the first of equals, and why; the ``present`` one, by default the
+    first, if it is at most one standard error below. ``shares`` are of correct scores of each image; the
+    error is that of the mean difference from the best, over the groups of images.
     """
     best = max(shares, key=lambda name: round(float(shares[name].mean()), 9))
-    if present is None or present == best:
+    stays = next(iter(shares)) if present is None else present
+    if stays == best:
         return best, "the best"
-    behind = float((shares[best] - shares[present]).mean())
-    error = mean_difference_error(shares[best].numpy(), shares[present].numpy(), [*map(int, groups)])
+    behind = float((shares[best] - shares[stays]).mean())
+    error = mean_difference_error(shares[best].numpy(), shares[stays].numpy(), [*map(int, groups)])
     if behind <= error:
-        return present, f"the present method, within one standard error of the best, {best},"
+        kind = "the usual method" if present is None else "the present method"
+        return stays, f"{kind}, within one standard error of the best, {best},"
     return best, "the best"
 
 

@@ -123,8 +123,8 @@ class Drift:
         if self.none_expected is not None:
             least, most = self.none_expected
             is_unusual = low > most
-            share += f", {'more than' if is_unusual else 'and'} the {least:.1%} to {most:.1%} expected"
-            share += "" if is_unusual else " are usual"
+            words = "clearly more" if is_unusual else "not clearly more"
+            share += f": {words} than the {least:.1%} to {most:.1%} expected"
         lines = [f"{share}."] if self.none_expected is not None else []
         sure = f"The mean probability is {self.confidence:.1%}"
         is_less_sure = False
@@ -245,7 +245,7 @@ def read_sample(predictor: Predictor, images: Any, settings: DataSettings, seed:
         values.append(torch.stack([*map(measure_picture, pixels)]))
         told += [
             (best[0].probability, none, decision)
-            for best, none, decision, _ in predictor.rank(rows, vocabulary, 1)
+            for best, none, decision, *_ in predictor.rank(rows, vocabulary, 1)
         ]
     of_pictures = torch.cat(values).double().numpy()
     confidence, none, decisions = zip(*told, strict=True)

@@ -3,12 +3,12 @@
 import copy
 import math
 import threading
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,16 +18,16 @@ from torch import Tensor
 
 from dear.adapters.bundle import Bundle, distinct
 from dear.adapters.saved_run import load_bundle
+from dear.adapters.vocabulary import Vocabulary, named_features
 from dear.adapters.wording import describe_names
 from dear.backbone.clip import Clip
-from dear.backbone.device import mixed, precision_for
+from dear.backbone.device import precision_for
 from dear.backbone.names import Precision
 from dear.data.images.forms import is_image, picture_of, require_unit
 from dear.data.images.transforms import eval_view, to_unit
 from dear.data.sources.objects import each_image
 from dear.errors import BundleError, SettingsError, warn
-from dear.methods.base import Method
-from dear.methods.optional import WeighsFeatures, features_and_frozen
+from dear.methods.optional import WeighsFeatures
 
 BATCH = 32
 CACHED = 16
@@ -36,46 +36,6 @@ CACHED = 16
 Picture = Image.Image | Path | str | bytes | np.ndarray | Tensor
 """An image: a path, a Pillow image, the bytes of an image file, or an array of height x width x 3 or a tensor
 of 3 x height x width, both without the 3 if gray (8-bit, or numbers in [0, 1])."""
-
-
-@dataclass(frozen=True)
-class Vocabulary:
-    """Candidate classes: a method set to them, their text features, whether features are decoupled (for
-    classes that it was not trained on), and the precision of features.
-    """
-
-    classes: tuple[str, ...]
-    method: Method
-    text: Float[Tensor, "class embed"]
-    decoupled: bool
-    precision: Precision
-
-    @classmethod
-    @torch.no_grad()
-    def of(cls, method: Method, precision: Precision, *, decoupled: bool = False) -> Self:
-        """The classes that a method is set to."""
-        like = method.clip.image.projection
-        with mixed(like.device, precision):
-            text = method.text_features().to(like)
-        return cls(tuple(method.classnames), method, text, decoupled, precision)
-
-    def image_features(
-        self, pixels: Float[Tensor, "batch channel height width"], *, frozen: bool = False
-    ) -> Float[Tensor, "feature batch embed"]:
-        """Unit image features of views in [0, 1]; with ``frozen`` that of the frozen backbone after them."""
-        like = self.method.clip.image.projection
-        with mixed(like.device, self.precision):
-            trunk = self.method.image_trunk(pixels.to(like))
-            image = features_and_frozen(self.method, trunk) if frozen else self.method.image_features(trunk)
-            return image.to(like)
-
-    def logits(self, image: Float[Tensor, "feature batch embed"]) -> Float[Tensor, "batch class"]:
-        """Scores of the classes, before the temperature."""
-        return self.method.logits(image, self.text, decoupled=self.decoupled)
-
-    def evidence(self, image: Float[Tensor, "feature batch embed"]) -> Float[Tensor, "feature batch class"]:
-        """The part of each feature in the scores."""
-        return self.method.evidence(image, self.text, decoupled=self.decoupled)
 
 
 class Encoder:
@@ -97,12 +57,15 @@ class Encoder:
         pretrained: str | None = None,
         precision: Precision = "auto",
         refuse: float | None = None,
+        fusion: Mapping[str, float] | None = None,
+        decoupled: bool = False,
     ) -> None:
         """Build from a bundle or its path, on the GPU if there is one and ``device`` is "auto"; ``clip`` is
         its backbone if already loaded, ``pretrained`` the location of its weights if they have moved;
         ``precision`` is as in training; ``refuse`` is the share of images of known classes that is refused,
-        if not as in the bundle. Raises BundleError, WeightsError, SettingsError for a precision that
-        the device does not have.
+        if not as in the bundle; ``fusion`` and ``decoupled`` steer it (`Vocabulary.steered`): other weights
+        of features, or the class feature alone. Raises BundleError, WeightsError, SettingsError for a
+        precision that the device does not have and for what cannot be steered.
         """
         self.bundle = load_bundle(bundle)
         self._arguments: dict[str, Any] = {
@@ -110,13 +73,17 @@ class Encoder:
             "pretrained": pretrained,
             "precision": precision,
             "refuse": refuse,
+            "fusion": fusion,
+            "decoupled": decoupled,
         }
         self.clip = self.bundle.load_backbone(device, pretrained) if clip is None else clip
         self.method = self.bundle.build(self.clip).requires_grad_(False)
         self.classes = self.bundle.classes
-        self.features = tuple("class" if name == "cls" else name for name in self.method.features)
+        self.features = named_features(self.method)
         self.without_heads = self.method.without_heads if isinstance(self.method, WeighsFeatures) else ()
-        self.own_vocabulary = Vocabulary.of(self.method, precision_for(self.clip, precision))
+        self.steering: dict[str, Any] = {"fusion": fusion, "decoupled": decoupled}
+        own = Vocabulary.of(self.method, precision_for(self.clip, precision))
+        self.own_vocabulary = own.steered(**self.steering)
         self.require_finite(self.own_vocabulary.text)
         self._vocabularies = dict[tuple[str, ...], Vocabulary]()
         self._caching = threading.Lock()
@@ -215,9 +182,11 @@ class Encoder:
         method.set_classes(names, self.bundle.templates)
         decoupled = "classes" in method.declaration.decoupled_on and not {*names} <= {*self.classes}
         vocabulary = Vocabulary.of(method, self.own_vocabulary.precision, decoupled=decoupled)
-        if not method.declaration.text_depends_on_image and method.declaration.cosine_scores:
-            # Without the prompts of the copy, which are much larger than the features.
+        is_lasting = not method.declaration.text_depends_on_image and method.declaration.cosine_scores
+        if is_lasting:  # without the prompts of the copy, which are much larger than the features
             vocabulary = replace(vocabulary, method=self.method)
+        vocabulary = vocabulary.steered(**self.steering)
+        if is_lasting:
             with self._caching:
                 self._vocabularies[names] = vocabulary
                 while len(self._vocabularies) > CACHED:

@@ -78,7 +78,8 @@ def evaluate(
     )
     if out is None:
         return found
-    point = found.operating or (predictor.bundle.training.operating if own_classes else None)
+    is_own = own_classes and found.scores.steered is None
+    point = found.operating or (predictor.bundle.training.operating if is_own else None)
     rows = [row.row for row in found.by_group]
     files = write_page_of(
         out, predictor, loaded.title, found.scores, predictions, images, point=point, by=by, groups=rows

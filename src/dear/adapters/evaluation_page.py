@@ -1,7 +1,7 @@
-"""The page of a bundle's classifier: its verdict, its mistakes, its calibration."""
+"""The page of a bundle's classifier: verdict, mistakes, calibration, and where its core heads attend."""
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ from jaxtyping import UInt8
 from pandas import DataFrame
 from torch import Tensor
 
+from dear.adapters.attention import attention_maps, overlay
 from dear.adapters.facts import BundleScores
 from dear.adapters.operating import OperatingPoint, describe_decided, describe_point
 from dear.adapters.predictor import Predictor
@@ -18,19 +19,34 @@ from dear.adapters.wording import list_metrics, verdict
 from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import leave_subsets
 from dear.data.images.decode import as_image
-from dear.data.images.transforms import load_test_views
+from dear.data.images.transforms import load_test_views, to_unit
 from dear.evaluation.metrics import expected_error, reliability
 from dear.evaluation.predictions import ImagePredictions, Predictions
+from dear.methods.optional import token_layout
+from dear.methods.registry import frozen_clip
 from dear.reading.files import expanded
 from dear.report.grid import csv_file
 from dear.report.mistakes import find_mistakes, mistakes_section
 from dear.report.plots import describe_calibration, reliability_diagram, risk_coverage_plot
-from dear.report.render import render_page, write_page
+from dear.report.render import data_url, render_page, write_page
+from dear.roles.table import HeadRole, RoleTable
+from dear.text import without_surrogates
 from dear.writing import require_writable
 
 PAGE = "evaluation.html"
 MISTAKES = 24
 THUMBNAIL = 224
+SIDE = 160  # pixels of a picture with attention over it
+MOST_HEADS = 12
+"""Core heads with attention: a role table may have 128 attributes."""
+
+
+@dataclass(frozen=True)
+class ImageAttention:
+    """Where core heads attend in an image, with a title: each with pictures by token, as data URLs."""
+
+    title: str
+    heads: Sequence[tuple[HeadRole, Mapping[str, str]]]
 
 
 @torch.no_grad()
@@ -103,6 +119,7 @@ def write_page_of(
         bins=bins,
         calibration_error=100 * expected_error(bins),
         direction=describe_calibration(bins),
+        attention=attention_by_attribute(predictor, images, predictions),
         left_out=scores.left_out,
         images=len(images),
         decisions=[*describe_point(point), *describe_decided(point, scores.decided if is_own else None)],
@@ -117,6 +134,58 @@ def write_page_of(
     tables["scores.csv"] = DataFrame({"score": [*numbers], "value": [*map(float, numbers.values())]})
     files = {name: csv_file(table) for name, table in tables.items()}
     return write_page(folder, PAGE, text, files, figures.values())
+
+
+def attention_by_attribute(
+    predictor: Predictor, images: Images, predictions: Predictions
+) -> list[ImageAttention]:
+    """Where the core head of each attribute attends, in the plain CLIP and under the mask, on the most
+    confident image that is classified correctly and on the most confident one that is not. Empty for a method
+    without attribute tokens, or without core heads.
+    """
+    method, roles = predictor.method, predictor.bundle.roles
+    heads = [] if roles is None or not token_layout(method).tokens_by_name else core_heads(roles)
+    heads = [head for head in heads if head.layer >= method.image_from]
+    if not heads:
+        return []
+    plain = frozen_clip(predictor.clip)
+    confidence = predictions.probabilities().max(dim=1).values
+    paths: Sequence[str] | None = getattr(images, "paths", None)
+    found = list[ImageAttention]()
+    for is_right, outcome in ((True, "correctly"), (False, "wrongly")):
+        candidates = predictions.correct == is_right
+        if not bool(candidates.any()):
+            continue
+        index = int(torch.where(candidates, confidence, -1.0).argmax())
+        label = predictions.classes[int(predictions.labels[index])]
+        name = f"image {index + 1}" if paths is None else without_surrogates(str(paths[index]))
+        pixels = to_unit(load_view(predictor, images, index)).to(predictor.clip.image.projection.device)
+        pictures = list[tuple[HeadRole, dict[str, str]]]()
+        for head in heads:
+            under_mask = attention_maps(method, pixels, head.layer, head.head)
+            maps = {
+                "plain CLIP, class token": attention_maps(plain, pixels, head.layer, head.head)["class"],
+                "under the mask, class token": under_mask["class"],
+                f"under the mask, {head.attribute} token": under_mask[str(head.attribute)],
+            }
+            urls = {
+                token: data_url(overlay(pixels, grid, SIDE), "JPEG", quality=80)
+                for token, grid in maps.items()
+            }
+            pictures.append((head, urls))
+        found.append(ImageAttention(f"{name} ({label}), classified {outcome}", pictures))
+    return found
+
+
+def core_heads(roles: RoleTable) -> list[HeadRole]:
+    """For each attribute of a table the core head with the largest share of it, the last of equals; of at
+    most `MOST_HEADS` attributes, the first.
+    """
+    best = dict[str, HeadRole]()
+    for head in sorted(roles.heads, key=lambda head: head.share.get(str(head.attribute), 0)):
+        if head.attribute is not None:
+            best[head.attribute] = head
+    return [best[name] for name in roles.attributes if name in best][:MOST_HEADS]
 
 
 def load_view(predictor: Predictor, images: Images, index: int) -> UInt8[Tensor, "3 size size"]:

@@ -18,9 +18,9 @@ from torch import Tensor, nn
 
 from dear import __version__
 from dear.adapters.bundle import Bundle
-from dear.adapters.encoder import Vocabulary
 from dear.adapters.predictor import Predictor
 from dear.adapters.results import Exported
+from dear.adapters.vocabulary import Vocabulary
 from dear.backbone.text import TextTower
 from dear.backbone.vision import VisionTower
 from dear.curation.outliers import Refusal

@@ -87,6 +87,23 @@ class NameCost:
 
 
 @dataclass(frozen=True)
+class SteeredScores:
+    """A classifier with other weights of features beside the same with its own.
+
+    Attributes:
+        weights, own_weights: The weight of each feature; empty if the method learns none.
+        own_accuracy: The share of the images that are right by its own weights.
+        gained, lost: Images that are right only by the other weights, and only by its own.
+    """
+
+    weights: Mapping[str, Share]
+    own_weights: Mapping[str, Share]
+    own_accuracy: Share
+    gained: ImageCount
+    lost: ImageCount
+
+
+@dataclass(frozen=True)
 class BundleScores:
     """Accuracy, log-loss and calibration error on labeled images. A field with the name of a metric
     (`dear.evaluation.metrics`) holds its value.
@@ -109,6 +126,7 @@ class BundleScores:
             how many of these are right: the split leaks.
         groups: How many groups the images are from; an image that is in none counts as one.
         interval: That of the accuracy, at 95%, by groups; None if it is of single images.
+        steered: What the bundle's own weights of features give, if these scores are by other ones.
         decided: What the bundle's operating point decides of these images; None if it has none, or was
             chosen on these.
     """
@@ -135,6 +153,7 @@ class BundleScores:
     twins_right: ImageCount = 0
     groups: ImageCount = 0
     interval: tuple[Share, Share] | None = None
+    steered: SteeredScores | None = None
     decided: Decided | None = None
 
     def __post_init__(self) -> None:

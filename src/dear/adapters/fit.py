@@ -184,7 +184,7 @@ def fit(
         choice = None
         if method == AUTO:
             choice = choose_method(session, run, unlabeled=images.unlabeled, present=present, progress=report)
-            run = check_run(session, session.resolve(run, choice.setup))
+            run = check_run(session, session.complete(replace(run, setup=choice.setup)))
         if present not in (None, run.setup.method):
             given = config["training"].get("overrides", {}).get("method", {})
             warn(f"{continue_from}: {describe_change(str(present), run.setup.method, choice, given)}")

@@ -7,7 +7,7 @@ and with all that are in a group with it, such as near-duplicates.
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 import torch
@@ -129,7 +129,7 @@ class LeftOut:
 
     def build(self, setup: MethodSetup) -> Trial:
         """An untrained method with its settings."""
-        return Trial(self.session, self.session.resolve(self.run, setup))
+        return Trial(self.session, self.session.complete(replace(self.run, setup=setup)))
 
     def scores(self, trial: Trial) -> LeftOutScores:
         """Those of a trial's method with its settings. A method that is fitted to no image has seen none.

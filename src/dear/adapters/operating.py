@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from dear.adapters.costs import ASK, CostTable, read_costs
-from dear.errors import SettingsError
+from dear.errors import DataError, SettingsError
 from dear.reading.typed import Number, Range, Share
-from dear.stats import LEVEL, exact_share_bounds, group_share_interval, mean_interval
+from dear.stats import GROUPED, LEVEL, exact_share_bounds, group_share_interval, mean_interval
 from dear.text import FEW, list_names, plural, printable
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ DECIDED, TO_A_PERSON = "decided", ASK
 """What a prediction says of an image."""
 STEPS = 20
 """Parts of the images, by their confidence, after each of which a threshold is tried."""
+LEAST = 0.5
+"""The lowest precision that can be promised."""
 FIRST = 4
 """Of these, the parts that the first threshold decides: fewer would hardly spare a person any work."""
 ImageCount = Annotated[int, Range(0, 2**31)]
@@ -58,6 +60,10 @@ class Decided:
     cost_of_best: Number = 0.0
     cost_of_person: Number | None = None
 
+    def __post_init__(self) -> None:
+        if not self.images or not self.right <= self.decided <= self.images:
+            raise DataError("more images are decided, or right, than there are.")
+
 
 @dataclass(frozen=True)
 class OperatingPoint:
@@ -78,6 +84,12 @@ class OperatingPoint:
     costs: CostTable | None = None
     split: str = ""
     measured: Decided | None = None
+
+    def __post_init__(self) -> None:
+        if (self.precision is None) == (self.costs is None):
+            raise DataError("an operating point has either a precision or costs.")
+        if self.precision is not None and not LEAST <= self.precision < 1:
+            raise DataError(f"the precision {self.precision:g} is not at least {LEAST} and below 1.")
 
     def threshold_of(self, name: str) -> float:
         """The least probability at which a class is decided; infinite if it never is."""
@@ -121,8 +133,10 @@ class OperatingGoal:
         per_class: bool = False,
     ) -> "OperatingGoal | None":
         """From what a user gives; None for nothing. Raises SettingsError, DataError."""
-        if precision is not None and not 0.5 <= precision < 1:
-            raise SettingsError(f"precision is {precision:g}: it must be at least 0.5 and below 1, as 0.99.")
+        if precision is not None and not LEAST <= precision < 1:
+            raise SettingsError(
+                f"precision is {precision:g}: it must be at least {LEAST} and below 1, as 0.99."
+            )
         if precision is not None and costs is not None:
             raise SettingsError("precision and costs both say what is decided: give one of them.")
         if per_class and precision is None:
@@ -265,7 +279,7 @@ def describe_point(point: OperatingPoint | None) -> list[str]:
     percent = f"{100 * (point.precision or 0):.4g}%"
     if not measured.decided:
         needed = math.ceil(math.log(1 - LEVEL) / math.log(point.precision or 0.5))
-        noun = "image" if measured.groups == measured.images else "group"
+        noun = "group" if measured.groups < GROUPED * measured.images else "image"
         which = f"{plural(needed, noun)} that are all right"
         if point.by_class is not None:
             return [f"Nothing is decided: no class is shown to be {percent} right, which takes {which}."]
@@ -275,13 +289,14 @@ def describe_point(point: OperatingPoint | None) -> list[str]:
             reason = f"of the {plural(measured.images, 'image')}, the surest {FIRST / STEPS:.0%} are not"
         return [f"Nothing is decided: no threshold is shown to be {percent} right, for {reason}."]
     share, low, high = measured.decided / measured.images, *measured.interval
-    at = f"accept a probability of {point.threshold:.6g} or more"
+    at = f"accept a probability of {_round_up(point.threshold or 0.0)} or more"
     if point.by_class is not None:
         at = f"accept the probability of each class ({len(point.by_class)} have one)"
     decided = f"{share:.1%} of images ({LEVEL:.0%}: {low:.1%} to {high:.1%}) are decided"
     lines = [f"To be {percent} right, {at}: {decided}, {1 - share:.1%} go to a person."]
     lines.append(
-        f"{_describe_right(measured)} An image that looks like none of the classes goes to a person too."
+        f"{_describe_right(measured)} An image that looks like none of the classes goes to a person too, "
+        "and is not counted here."
     )
     if point.by_class is not None:
         others = [name for name in measured.per_class if name not in point.by_class]
@@ -290,10 +305,17 @@ def describe_point(point: OperatingPoint | None) -> list[str]:
     return lines
 
 
+def _round_up(threshold: float) -> str:
+    """A threshold in a few digits, not below itself unless it is almost 1."""
+    digits = 4 if threshold < 0.999 else 6
+    rounded = math.ceil(threshold * 10**digits - 1e-9) / 10**digits
+    return f"{rounded if rounded < 1 else threshold:.{digits + 2}g}"
+
+
 def _describe_right(measured: Decided) -> str:
     """How many decided images are right, in a sentence."""
     share = measured.right / measured.decided
-    by_groups = "" if measured.groups == measured.images else ", by groups"
+    by_groups = ", by groups" if measured.groups < GROUPED * measured.images else ""
     return (
         f"{measured.right:,} of {measured.decided:,} decided are right, {share:.2%} "
         f"(at least {measured.low:.2%}, with {LEVEL:.0%} confidence{by_groups})."

@@ -12,10 +12,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from dear.adapters.bundle import Bundle
-from dear.adapters.encoder import BATCH, Encoder, Vocabulary
+from dear.adapters.encoder import BATCH, Encoder
 from dear.adapters.feature_reader import ImageReader
 from dear.adapters.operating import DECIDED, TO_A_PERSON
 from dear.adapters.results import ClassScore, Prediction, Suggestion, Unreadable
+from dear.adapters.vocabulary import Vocabulary
 from dear.adapters.wording import UNOWNED
 from dear.curation.outliers import Refusal
 from dear.curation.twins import choose_all, margins
@@ -159,7 +160,7 @@ class Predictor(Encoder):
     @torch.no_grad()
     def rank(
         self, features: Float[Tensor, "batch feature embed"], vocabulary: Vocabulary, top: int
-    ) -> list[tuple[tuple[ClassScore, ...], bool, str, str]]:
+    ) -> list[tuple[tuple[ClassScore, ...], bool, str, str, tuple[ClassScore, ...]]]:
         """What a `Prediction` says of each image after its file, from what `encode_all` gives."""
         image = features[:, : len(self.features)]
         best, refused = self.best_classes(image, vocabulary, top), [False] * len(features)
@@ -170,17 +171,21 @@ class Predictor(Encoder):
             )
             refused = refusal(features[:, -1], predicted).tolist()
         choices = self.decide(image, vocabulary, refused)
-        rows = zip(best, refused, choices, strict=True)
-        return [(candidates, is_refused, *choice) for candidates, is_refused, choice in rows]
+        unchanged: list[tuple[ClassScore, ...]] = [()] * len(features)
+        if vocabulary.unchanged is not None:
+            unchanged = self.best_classes(image, vocabulary.unchanged, top)
+        rows = zip(best, refused, choices, unchanged, strict=True)
+        return [(candidates, is_refused, *choice, own) for candidates, is_refused, choice, own in rows]
 
     def decide(
         self, image: Float[Tensor, "batch feature embed"], vocabulary: Vocabulary, refused: Sequence[bool]
     ) -> list[tuple[str, str]]:
         """Whether each image is decided by the bundle's operating point or goes to a person, and the class
-        that it is decided to be of; both empty without one, and among other classes than the bundle's.
+        that it is decided to be of; both empty without one, among other classes than the bundle's, and if it
+        is steered, as the point was chosen by its own weights.
         """
         point = self.bundle.training.operating
-        if point is None or vocabulary.classes != self.classes:
+        if point is None or vocabulary.classes != self.classes or vocabulary.unchanged is not None:
             return [("", "")] * len(image)
         logits = vocabulary.logits(image.transpose(0, 1)).double() / self.bundle.temperature
         choices = point.decide(logits.softmax(dim=1).cpu().numpy(), self.classes).tolist()

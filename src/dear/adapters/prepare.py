@@ -22,7 +22,7 @@ from dear.data.settings import DataSettings
 from dear.data.sources.class_names import with_spaces
 from dear.errors import DataError, RoleTableError, SettingsError, warn
 from dear.evaluation.protocols.few_shot import FewShot
-from dear.evaluation.resolve import MethodSetup, ResolvedRun, RunConditions, Select
+from dear.evaluation.resolve import MethodSetup, ResolvedRun, Select
 from dear.evaluation.session import Session
 from dear.evaluation.trial import check_prompts, find_longest_name
 from dear.methods.optional import LeavesOut
@@ -155,15 +155,15 @@ def resolve_run(
     **options: Any,
 ) -> ResolvedRun:
     """Load the backbone, find the roles, resolve all settings of the training, and check that the class names
-    and settings can be used; ``options`` are further ones of `RunConditions`.
+    and settings can be used; ``options`` are further ones of `ResolvedRun`.
     """
     warn_of_toy(backbone.model, world=images.dataset.world)
     clip = session.clip(*backbone)
     (settings or DataSettings()).require_short_side(clip.image_size)
     check_towers(setup.method, clip)
     options |= {"roles": resolve_roles(session, clip, roles, images.dataset, setup), "shots": images.shots}
-    run = session.resolve(RunConditions(FewShot(), clip, (images.dataset,), **options), setup)
-    return check_run(session, run)
+    run = ResolvedRun(protocol=FewShot(), clip=clip, datasets=(images.dataset,), setup=setup, **options)
+    return check_run(session, session.complete(run))
 
 
 def check_run(session: Session, run: ResolvedRun) -> ResolvedRun:

@@ -31,7 +31,7 @@ from dear.writing import require_writable
 
 MOST_SHOWN = 12
 """Classes with a photograph and a row of their own: more do not fit on two sides."""
-MOST_GROUPS = 6
+MOST_GROUPS = 12
 
 
 def write_report_card(
@@ -104,7 +104,10 @@ def class_rows(bundle: Bundle, scores: BundleScores | None) -> list[tuple[str, s
     """For each class its accuracy and what is decided of it, the worst first."""
     accuracy = {} if scores is None else scores.per_class
     point = bundle.training.operating
-    decided = {} if point is None or point.measured is None else point.measured.per_class
+    measured = None if scores is None else scores.decided
+    if measured is None and point is not None:
+        measured = point.measured
+    decided = {} if measured is None else measured.per_class
     ranked = sorted(bundle.classes, key=lambda name: (accuracy.get(name, 2.0), name))
     return [
         (

@@ -36,7 +36,8 @@ class Prediction:
     """The most probable classes of an image, best first; ``image`` is its file, if it came from one;
     ``none_of_these`` if it looks like none of those that have training images. With an operating point,
     ``decision`` is "decided" or "to a person", and ``decided_class`` the class that is decided: the best one,
-    unless costs speak for another. Without one both are empty.
+    unless costs speak for another. Without one both are empty. ``unchanged`` are the best classes by the
+    bundle's own weights, if the predictor is steered by others.
     """
 
     image: str | None
@@ -44,6 +45,7 @@ class Prediction:
     none_of_these: bool = False
     decision: str = ""
     decided_class: str = ""
+    unchanged: tuple[ClassScore, ...] = ()
 
     @property
     def best(self) -> ClassScore:

@@ -14,8 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from dear.adapters.bundle import Bundle
-from dear.adapters.encoder import Vocabulary
-from dear.adapters.facts import CROSS_VALIDATION, FEWEST_TO_CALIBRATE, BundleScores
+from dear.adapters.facts import CROSS_VALIDATION, FEWEST_TO_CALIBRATE, BundleScores, SteeredScores
 from dear.adapters.leftout import LeftOut, LeftOutScores
 from dear.adapters.operating import (
     Decided,
@@ -25,6 +24,7 @@ from dear.adapters.operating import (
     measure_point,
 )
 from dear.adapters.predictor import Predictor
+from dear.adapters.vocabulary import Vocabulary
 from dear.backbone.names import warn_of_toy
 from dear.curation.wrong_labels import score_labels
 from dear.data.dataset import Dataset, Images
@@ -102,6 +102,7 @@ def evaluate_images(
     frozen = frozen_clip(predictor.clip)
     frozen.set_classes(vocabulary.classes, bundle.templates)
     options: dict[str, Any] = {"frozen": frozen, "cache": cache, "progress": progress}
+    options["keep_features"] = vocabulary.unchanged is not None
     predictions = predict_images(predictor, images, labels[images.labels.cpu()], vocabulary, **options)
     facts: dict[str, Any] = {"data": dataset.name, "split": split, "images": len(images)}
     if split == "test":
@@ -123,7 +124,9 @@ def evaluate_images(
                 f"({list_names(unknown, FEW)}): what is taken for it, as most other things are, is never "
                 "refused"
             )
-    if own_classes:
+    if predictions.features is not None and vocabulary.unchanged is not None:
+        facts["steered"] = compare_weights(vocabulary, vocabulary.unchanged, predictions)
+    if own_classes and vocabulary.unchanged is None:
         point = bundle.training.operating
         facts["decided"] = measure_decided(point, predictions, group_names(images), refused)
     scores = compute_scores(
@@ -155,6 +158,21 @@ def predict_images(
     )
     predictor.require_finite(predictions.logits, predictions.decoupled)
     return predictions
+
+
+def compare_weights(steered: Vocabulary, own: Vocabulary, predictions: Predictions) -> SteeredScores:
+    """The steered predictions beside those by the bundle's own weights, from the features that they hold."""
+    assert predictions.features is not None
+    parts = predictions.features.split(own.method.clip.image.images_at_once)
+    logits = torch.cat([own.logits(part.transpose(0, 1).to(own.text)).cpu() for part in parts])
+    is_right, was_right = predictions.correct, logits.argmax(dim=1) == predictions.labels
+    return SteeredScores(
+        steered.weights() or {},
+        own.weights() or {},
+        float(was_right.double().mean()),
+        int((is_right & ~was_right).sum()),
+        int((was_right & ~is_right).sum()),
+    )
 
 
 def find_twins_of_training(dataset: Dataset, images: Images) -> Bool[Tensor, "item"]:

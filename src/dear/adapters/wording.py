@@ -4,7 +4,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-from dear.adapters.facts import CROSS_VALIDATION, BundleScores, NameCost, TrainingFacts, UnlabeledGain
+from dear.adapters.facts import (
+    CROSS_VALIDATION,
+    BundleScores,
+    NameCost,
+    SteeredScores,
+    TrainingFacts,
+    UnlabeledGain,
+)
 from dear.adapters.operating import describe_decided, describe_point
 from dear.curation.issues import Issue, describe_issues
 from dear.methods.registry import FIT_METHOD, JUDGES_IMAGES
@@ -83,6 +90,8 @@ def verdict(scores: BundleScores) -> list[str]:
     refuses, and whether its probabilities can be believed.
     """
     lines, level = describe_accuracy(scores), f"{LEVEL:.0%}"
+    if scores.steered is not None:
+        lines.append(describe_steering(scores, scores.steered))
     if scores.confusions:
         pairs = [f"{name} as {other} ({count})" for name, other, count in scores.confusions]
         lines.append(f"Most confused: {printable(', '.join(pairs))}.")
@@ -99,6 +108,20 @@ def verdict(scores: BundleScores) -> list[str]:
             line = f"mean probability {scores.confidence:.1%}, {scores.accuracy:.1%} right"
             lines.append(f"Probabilities are {side}: {line} ({level}: {low:.1%} to {high:.1%}).")
     return lines
+
+
+def describe_steering(scores: BundleScores, steered: SteeredScores) -> str:
+    """What the bundle's own weights of features give, beside the scores by other ones."""
+    least, most = gain_interval(steered.gained, steered.lost, scores.images)
+    gain = (steered.gained - steered.lost) / scores.images
+    points = f"{100 * gain:+.1f} points ({LEVEL:.0%}: {100 * least:+.1f} to {100 * most:+.1f})"
+    own = f"by the bundle's own weights{_list_weights(steered.own_weights)}"
+    right = f"{steered.own_accuracy:.1%} are right; the difference is {points}"
+    return f"Steered{_list_weights(steered.weights)}: {own} {right}."
+
+
+def _list_weights(weights: Mapping[str, float]) -> str:
+    return f" ({', '.join(f'{name} {weight:.2f}' for name, weight in weights.items())})" if weights else ""
 
 
 def accuracy_interval(scores: BundleScores) -> tuple[float, float]:

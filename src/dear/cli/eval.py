@@ -7,7 +7,7 @@ from typing import Any, Literal
 from dear.adapters.facts import BundleScores
 from dear.adapters.operating import OperatingGoal, describe_decided, describe_point
 from dear.adapters.wording import list_metrics, verdict
-from dear.cli.options import BundleName, BundleOptions, DataName
+from dear.cli.options import BundleName, BundleOptions, DataName, Steering
 from dear.cli.output import PrintableConsole, progress_console, table
 from dear.cli.parsing import Flat
 from dear.data.settings import DataSettings
@@ -29,6 +29,7 @@ def command(
     by: str | None = None,
     split: Literal["test", "val", "train"] = "test",
     classes: Literal["bundle", "data"] = "bundle",
+    steering: Flat[Steering] = Steering(),
     options: Flat[BundleOptions] = BundleOptions(),
     dataset: DataSettings = DataSettings(),
 ) -> dict[str, Any]:
@@ -57,6 +58,7 @@ def command(
     from dear.data.names import check_name, require_folder
 
     check_bundle(bundle)
+    steered = steering.arguments()
     check_name(data, dataset)
     require_folder(others)
     OperatingGoal.of(precision, costs, per_class=per_class)
@@ -64,7 +66,7 @@ def command(
     from dear.data.loading import deferred_warnings
 
     with deferred_warnings(), progress_console().status("scoring"):
-        predictor = options.load(bundle)
+        predictor = options.load(bundle, **steered)
         how: dict[str, Any] = {"split": split, "own_classes": classes == "bundle", "others": others, "by": by}
         goal: dict[str, Any] = {"precision": precision, "costs": costs, "per_class": per_class}
         found = evaluate(predictor, data, out, **how, **goal, dataset=dataset)

@@ -13,6 +13,7 @@ from dear.backbone.names import BackboneName, BackboneOptions, backbone_or_defau
 from dear.data.names import check_name
 from dear.data.settings import DataSettings
 from dear.methods.registry import PATH
+from dear.reading.plain import read_weights
 
 if TYPE_CHECKING:
     from dear.adapters.predictor import Predictor
@@ -99,6 +100,29 @@ class FitOptions(Backbone):
         for source in sources:
             check_name(source, self.dataset)
         self.check()
+
+
+@Parameter(group=Group("Steering", sort_key=40))
+@dataclass(frozen=True)
+class Steering:
+    """Other weights of a bundle's features, without a fit. The result by its own weights stands beside.
+
+    Attributes:
+        fusion: Weights of features in place of the learned ones, for the method dear: class=1,color=0. A
+            feature that is not named keeps its weight; then all weights are divided by their sum. 0
+            switches a feature off.
+        decoupled: Score by the class feature alone.
+    """
+
+    fusion: list[str] | None = None
+    decoupled: bool = False
+
+    def arguments(self) -> dict[str, Any]:
+        """Arguments of `Predictor`. Raises SettingsError for weights that are no numbers."""
+        return {
+            "fusion": None if self.fusion is None else read_weights(self.fusion),
+            "decoupled": self.decoupled,
+        }
 
 
 @Parameter(group=Group("Backbone of the bundle", sort_key=50))

@@ -4,11 +4,12 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from textwrap import wrap
 
 from dear.adapters.results import (
+    ClassScore,
     Prediction,
     PredictionsFile,
     Unreadable,
@@ -17,7 +18,7 @@ from dear.adapters.results import (
     write_predictions,
 )
 from dear.adapters.wording import explain_features
-from dear.cli.options import BundleName, BundleOptions
+from dear.cli.options import BundleName, BundleOptions, Steering
 from dear.cli.output import PrintableConsole
 from dear.cli.parsing import Flat
 from dear.errors import DataError, SettingsError
@@ -34,11 +35,14 @@ of the logits of all classes."""
 
 @dataclass(frozen=True)
 class Predicted:
-    """Predictions in the order of the images, the unreadable images, and what the parts of evidence say."""
+    """Predictions in the order of the images, the unreadable images, what the parts of evidence say and, if
+    the bundle is steered, the weights of its features: "steered" and its "own".
+    """
 
     predictions: list[Prediction]
     unreadable: list[Unreadable]
     features: dict[str, str]
+    weights: dict[str, dict[str, float] | None] = field(default_factory=dict)
 
     @property
     def partly(self) -> bool:
@@ -55,6 +59,7 @@ def command(
     classes: list[str] | None = None,
     classes_file: Path | None = None,
     add_classes: list[str] | None = None,
+    steering: Flat[Steering] = Steering(),
     options: Flat[BundleOptions] = BundleOptions(),
     batch: int = 32,
     refuse: float | None = None,
@@ -96,6 +101,7 @@ def command(
     names = classes
     if classes_file:
         names = [line.strip() for line in read_lines(classes_file) if line.strip()]
+    steered = steering.arguments()
     paths = [*_paths(images)]
     if not paths:
         raise DataError("there is no image to predict: the list on stdin is empty.")
@@ -104,7 +110,7 @@ def command(
         read_image(Path(paths[0]))
     from dear.cli.progress import StepProgress
 
-    predictor = options.load(bundle, refuse=refuse)
+    predictor = options.load(bundle, refuse=refuse, **steered)
     if add_classes:
         names = [*(names or predictor.classes), *add_classes]
     with StepProgress() as progress:
@@ -126,7 +132,7 @@ def command(
             from dear.data.settings import DataSettings
             from dear.writing import locked
 
-            given = [identify_bundle(predictor.bundle), top, names, refuse]
+            given = [identify_bundle(predictor.bundle), top, names, refuse, *steered.values()]
             key = fingerprint(json.dumps(given), *map(_stamp, paths))
             with locked(expanded(out), DataSettings().cache_folder()):
                 return write_predictions(out, keep_results(out, key, predict))
@@ -137,7 +143,9 @@ def command(
         several = f"none of {len(paths)} images can be read; the first: " if len(paths) > 1 else ""
         raise DataError(several + unreadable[0].reason)
     features = explain_features(predictor.bundle.method, [*predictions[0].best.evidence])
-    return Predicted(predictions, unreadable, features)
+    own = predictor.own_vocabulary.unchanged
+    weights = {} if own is None else {"steered": predictor.own_vocabulary.weights(), "own": own.weights()}
+    return Predicted(predictions, unreadable, features, weights)
 
 
 def render(result: Predicted | PredictionsFile, console: PrintableConsole) -> None:
@@ -153,6 +161,10 @@ def render(result: Predicted | PredictionsFile, console: PrintableConsole) -> No
         console.say(*EXPLANATION.splitlines())
         for name, words in result.features.items():
             console.say(*wrap(f"{name}: {words}", WIDTH, initial_indent="  ", subsequent_indent="    "))
+    for whose, weights in result.weights.items():
+        if weights is not None:
+            parts = ", ".join(f"{name} {weight:.3f}" for name, weight in weights.items())
+            console.say(*wrap(f"{whose} weights: {parts}", WIDTH, subsequent_indent="  "))
     if bad:
         console.say(f"{bad} of {total} images could not be read")
 
@@ -168,19 +180,28 @@ def _stamp(path: str) -> str:
 
 def _list_lines(prediction: Prediction) -> list[str]:
     """An image and its best classes, in lines of at most 80 columns if names are short enough."""
-    width = max(len("class"), *(min(len(candidate.name), NAME) for candidate in prediction.top))
+    shown = (*prediction.top, *prediction.unchanged)
+    width = max(len("class"), *(min(len(candidate.name), NAME) for candidate in shown))
     none = ": none of these" if prediction.none_of_these else ""
     if prediction.decision:
         none += f": {' '.join([prediction.decision, printable(prediction.decided_class)]).strip()}"
     lines = [(prediction.image or "") + none, f"     {'class':{width}}  probability   logit"]
-    for rank, candidate in enumerate(prediction.top, start=1):
+    lines += _rank_lines(prediction.top, width)
+    if prediction.unchanged:
+        lines += ["     by the bundle's own weights:", *_rank_lines(prediction.unchanged, width)]
+    return [*lines, ""]
+
+
+def _rank_lines(candidates: Sequence[ClassScore], width: int) -> list[str]:
+    lines = list[str]()
+    for rank, candidate in enumerate(candidates, start=1):
         probability = f"{100 * candidate.probability:9.1f} %"
         lines.append(f"{rank:3}  {printable(candidate.name):{width}}  {probability}  {candidate.logit:6.2f}")
         if len(candidate.evidence) > 1:
             parts = ", ".join(f"{name}\xa0{value:+.2f}" for name, value in candidate.evidence.items())
             wrapped = wrap(f"evidence: {parts}", WIDTH, initial_indent=" " * 7, subsequent_indent=" " * 7)
             lines += [line.replace("\xa0", " ") for line in wrapped]
-    return [*lines, ""]
+    return lines
 
 
 def _paths(images: Sequence[str]) -> Iterator[str]:

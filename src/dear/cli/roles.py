@@ -1,5 +1,6 @@
 """`dear roles show`, `compare` and `ablate`."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,7 +15,7 @@ from dear.text import plural
 if TYPE_CHECKING:
     from dear.roles.ablation import LayerCurve
     from dear.roles.compare import Comparison, ConceptComparison, ConceptHeads
-    from dear.roles.pictures import HeadGallery
+    from dear.roles.inspection import Inspection
     from dear.roles.table import RoleTable
 
 PHRASES = 8  # of a head that are shown: all that the paper prints
@@ -24,17 +25,17 @@ def write_table(
     table: "RoleTable",
     out: Path | None,
     html: Path | None,
-    curve: "LayerCurve | None" = None,
-    pictures: "HeadGallery | None" = None,
+    inspection: "Inspection | None" = None,
 ) -> dict[str, Any]:
     """Write a table and its page atomically to the given paths; None writes nothing. Returns them with what
     to know before trusting the table, the (layer, head) of heads whose role is unclear and, of a discovery,
     how much of the embedding the heads of each layer carry.
 
-    The curve and the pictures are not part of the table: records and their keys hold tables.
+    The inspection is not part of the table: records and their keys hold tables.
     """
     from dear.report.render import write_html
     from dear.report.roles_page import roles_page
+    from dear.roles.phrase_map import map_phrases
     from dear.roles.trust import doubts, unclear
     from dear.writing import require_writable
 
@@ -42,7 +43,8 @@ def write_table(
         require_writable(out)
         table.save(out)
     if html is not None:
-        write_html(html, roles_page(table, curve=curve, pictures=pictures))
+        write_html(html, roles_page(table, inspection=inspection, phrases=map_phrases(table)))
+    curve = None if inspection is None else inspection.curve
     return {
         "roles": table.to_json(),
         "out": out,
@@ -60,8 +62,16 @@ def command_show(
     seed: int = 1,
     out: Path | None = None,
     html: Path | None = None,
+    data: str | None = None,
+    backbone: Flat[Backbone] = Backbone(),
+    images: int = 1000,
+    images_a_head: int = 10,
 ) -> dict[str, Any]:
     """Show a role table, or another one made from it.
+
+    With --data, the page also shows what the heads do on your own images: which images each head responds to
+    and where in them it looks, what the heads of each layer carry, and MLPs beside heads. This loads the
+    model.
 
     Args:
         table: A file, or a table in the package: discovered or ground-truth (of the tiny CLIP), published
@@ -72,8 +82,17 @@ def command_show(
         seed: Seed of the variant.
         out: File to write the table to.
         html: File to write the page of the table to.
+        data: Images for the page: a folder, a table, a zip, or the name of a benchmark or of a task. Labels
+            are not used.
+        images: How many images to use, evenly spread over the training images of the data.
+        images_a_head: How many images of each head the page shows, as many with the largest contribution as
+            with the smallest. 0 shows none; the most is 50.
     """
     check_table(table)
+    if data is not None and html is None:
+        raise SettingsError("--data is for the page: give its file with --html.")
+    if images < 1:
+        raise SettingsError(f"images is {images}: it must be at least 1.")
     from dear.roles.table import named_table  # loads torch: what can be refused without it is
     from dear.roles.variants import by_concept, draw_roles, shuffle_roles
 
@@ -85,7 +104,36 @@ def command_show(
             roles = draw_roles(roles, seed)
         case "concept":
             roles = by_concept(roles)
-    return write_table(roles, out, html)
+    inspection = None
+    if data is not None:
+        inspection = _inspect(roles, backbone, data, images, images_a_head)
+    return write_table(roles, out, html, inspection)
+
+
+def _inspect(table: "RoleTable", backbone: Backbone, data: str, images: int, a_head: int) -> "Inspection":
+    """Inspect the heads of a table on images, with the model that the table is of unless another is named."""
+    from dear.backbone.names import TINY
+    from dear.cli.progress import StepProgress
+    from dear.data.fewshot import Subset
+    from dear.data.loading import deferred_warnings, load_images
+    from dear.data.names import check_name
+    from dear.roles.decompose import evenly_spaced
+    from dear.roles.inspection import inspect_heads
+    from dear.roles.pictures import check_count
+
+    check_name(data)
+    check_count(a_head)
+    if backbone.model is None:
+        model, weights = table.weights.model, backbone.pretrained or table.weights.pretrained
+        backbone = replace(backbone, model=model, pretrained=None if model == TINY else weights)
+    backbone.check()
+    with deferred_warnings():
+        dataset = load_images(data)
+        clip = backbone.load(world=dataset.world)
+    chosen = Subset(dataset.train, evenly_spaced(len(dataset.train), images))
+    names = chosen.paths or [dataset.classnames[label] for label in chosen.labels.tolist()]
+    with StepProgress() as progress:
+        return inspect_heads(clip, table, chosen, a_head=a_head, name=names.__getitem__, progress=progress)
 
 
 def render(result: dict[str, Any], console: PrintableConsole) -> None:

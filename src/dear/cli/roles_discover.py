@@ -1,7 +1,6 @@
 """`dear roles discover` and `dear roles assign`: a role for every attention head."""
 
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,6 @@ from dear.roles.settings import Preset, RoleOverrides, RoleSettings, with_preset
 
 if TYPE_CHECKING:
     from dear.data.dataset import Images
-    from dear.roles.pictures import HeadGallery
 
 __all__ = ["command_assign", "command_discover", "render"]
 
@@ -97,11 +95,11 @@ def command_discover(
     from dear.cli.progress import StepProgress  # loads torch: what can be refused without it is
     from dear.data.fewshot import Subset
     from dear.data.loading import deferred_warnings, load_images, of_world
-    from dear.roles.ablation import layer_curve
-    from dear.roles.decompose import analyzed_layers, evenly_spaced
+    from dear.roles.decompose import evenly_spaced
     from dear.roles.discover import discover
+    from dear.roles.inspection import inspect_heads
     from dear.roles.phrases import GENERAL, WORLD, load_pool
-    from dear.roles.pictures import build_gallery, check_count
+    from dear.roles.pictures import check_count
     from dear.roles.textspan_format import layer_range, write_textspan
     from dear.world.render import WorldScenes
 
@@ -125,10 +123,7 @@ def command_discover(
         chosen = train = Subset(dataset.train, evenly_spaced(len(dataset.train), images))
         names = train.paths or [dataset.classnames[label] for label in train.labels.tolist()]
     with StepProgress() as progress:
-        shown = list["HeadGallery"]()
-        choose = partial(
-            build_gallery, clip, chosen, a_head=images_a_head, name=names.__getitem__, progress=progress
-        )
+        found = list[tuple[Any, Any]]()
         table = discover(
             clip,
             chosen,
@@ -136,14 +131,15 @@ def command_discover(
             layers=layer_numbers,
             rank=rank,
             facts={"data": data or "scenes of the Attribute World"},
-            inspect=(lambda parts, span: shown.append(choose(parts, span.first))) if images_a_head else None,
+            inspect=(lambda parts, span: found.append((parts, span.first))) if images_a_head else None,
             progress=progress,
             settings=settings,
         )
-        curve = layer_curve(clip, chosen, analyzed_layers(clip, layer_numbers), progress=progress)
+        how: dict[str, Any] = {"a_head": images_a_head, "name": names.__getitem__, "progress": progress}
+        inspection = inspect_heads(clip, table, chosen, found=found[0] if found else None, **how)
     if spans is not None:
         write_textspan(spans, {(head.layer, head.head): head.phrases for head in table.heads})
-    return write_table(table, out, page, curve, *shown)
+    return write_table(table, out, page, inspection)
 
 
 def command_assign(

@@ -10,6 +10,7 @@ from typing import Annotated, Literal, Self
 from dear.errors import DataError, SettingsError
 from dear.limits import at_most
 from dear.reading.files import ReadingError, expanded, read_lines
+from dear.reading.plain import split_list
 from dear.reading.typed import PositiveInt, Range, Share, check_fields, shown
 
 Sampling = Literal["dear", "coop"]
@@ -45,6 +46,8 @@ class DataSettings:
             match in a file's path is the group, as clip_[0-9]+. A split that is made here keeps a group on
             one side, and images of a group are left out together. Near-duplicates are kept together too,
             unless the option is none.
+        groups: The same for single data sets of `dear run`, by the names of the data sets, as
+            clips=clip_[0-9]+,frames.csv=site. Other data sets have the group of all.
         least_train: Fewest training images of a class in a split that is made here, even if fewer images
             remain for testing. `dear fit` raises it to the number of shots.
         layout: What the folders in a folder of images are: classes, or domains (art_painting, photo), which
@@ -70,6 +73,7 @@ class DataSettings:
     split_seed: int = 1
     test_share: Share | None = None
     group: str | None = None
+    groups: str | None = None
     least_train: PositiveInt = 1
     layout: Layout = "auto"
     sampling: Sampling = "dear"
@@ -82,12 +86,11 @@ class DataSettings:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        try:
-            re.compile(self.group or "")
-        except re.error as error:
-            raise SettingsError(
-                f"group {self.group!r} is neither a column nor a pattern: {error}."
-            ) from error
+        for group in (self.group, *self.named_groups.values()):
+            try:
+                re.compile(group or "")
+            except re.error as error:
+                raise SettingsError(f"group {group!r} is neither a column nor a pattern: {error}.") from error
         self.named_columns  # noqa: B018 (refuses wrong ones)
 
     @property
@@ -98,6 +101,28 @@ class DataSettings:
         if any(not name for name in named.values()) or {*named} - {"path", "label", "split"}:
             raise SettingsError(f"columns is {self.columns!r}: write it as path=Image,label=Species.")
         return named
+
+    @property
+    def named_groups(self) -> dict[str, str]:
+        """The group of single data sets by name. Raises SettingsError."""
+        try:
+            pairs = [part.partition("=") for part in split_list(self.groups or "")]
+        except ValueError:
+            pairs = [("", "", "")]
+        named = {name.strip(): group.strip() for name, _, group in pairs}
+        if not all((*named, *named.values())) or len(named) < len(pairs):
+            raise SettingsError(
+                f"groups is {self.groups!r}: write each data set once, as clips=clip_[0-9]+,frames.csv=site."
+            )
+        return named
+
+    def of_dataset(self, name: str) -> Self:
+        """The settings of a data set of several: those of all, with its own group if ``groups`` names it, by
+        its name or by the last part of its path.
+        """
+        named = self.named_groups
+        own = named.get(name, named.get(Path(name).name))
+        return replace(self, group=self.group if own is None else own, groups=None)
 
     def skip_broken(self) -> Self:
         """These settings, by which unreadable images are skipped unless the user said otherwise."""

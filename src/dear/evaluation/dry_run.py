@@ -14,7 +14,7 @@ from dear.errors import DataError, DearError
 from dear.evaluation.experiment import Experiment, Machines, Run
 from dear.evaluation.launch import open_session, plan_runs
 from dear.evaluation.records import is_record_name, read_record
-from dear.evaluation.resolve import MethodSetup, resolve, takes_steps
+from dear.evaluation.resolve import MethodSetup, ResolvedSettings, resolve, takes_steps
 from dear.evaluation.runs import RunResult
 from dear.evaluation.session import Session
 
@@ -111,12 +111,14 @@ def count_work(session: Session, run: Run) -> Work:
         return Work(None, None)
     train_images, _, classes = known[0]
     trained = len(protocol.training_classes(classes))
-    values = resolve(protocol, setup, source, shots, train)
-    learners = [(setup, values)]
-    if (teacher := setup.declared.teacher) is not None:
-        of_teacher = MethodSetup(teacher)
-        student = values.authors
-        learners.append((of_teacher, resolve(protocol, of_teacher, source, shots, train, student=student)))
+    learners = list[tuple[MethodSetup, ResolvedSettings]]()
+    for candidate in setup.candidates():
+        learners.append((candidate, values := resolve(protocol, candidate, source, shots, train)))
+        if (teacher := setup.declared.teacher) is not None:
+            of_teacher, student = MethodSetup(teacher), values.authors
+            learners.append(
+                (of_teacher, resolve(protocol, of_teacher, source, shots, train, student=student))
+            )
     steps = 0
     for learner, its in learners:
         if takes_steps(learner, its.method):

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from dear.backbone.names import BackboneName, BackboneOptions, backbone_or_default
 from dear.data.settings import DataSettings
-from dear.errors import DataError, SettingsError
+from dear.errors import DataError, SettingsError, UnknownNameError
 from dear.evaluation.protocols.base import Protocol
-from dear.evaluation.resolve import MethodSetup, ResolvedSettings, Select, file_part, resolve
+from dear.evaluation.records import file_part
+from dear.evaluation.resolve import MethodSetup, ResolvedSettings, Select, resolve
 from dear.reading.typed import NonNegativeFloat, Range, check_fields, overrides_class, shown
 from dear.training.settings import TrainSettings, check_training
 
@@ -49,6 +50,7 @@ class RunOptions(BackboneOptions):
             protocol.
         train: Settings of training; by default as published for the method.
         select: Test the last epoch, or the epoch that is best on validation images of the training classes.
+            These also choose among the values of settings that an entry of a recipe has under "each".
         dataset: How data sets are read.
         out: Folder of the run records. By default a folder in runs/ with the name of the command.
         keep_weights: Save the trained parameters beside each record, from which `dear.load_run` builds the
@@ -104,6 +106,12 @@ class Experiment(RunOptions):
         source = self.protocol.trained_on
         if source in self.data:
             raise DataError(f"{source} is both the source and a target: remove it from the targets.")
+        names_of_data = {
+            name for path in filter(None, (source, *self.data)) for name in (path, Path(path).name)
+        }
+        for name in self.dataset.named_groups:
+            if name not in names_of_data:
+                raise UnknownNameError("data set of --dataset.groups", name, self.data)
         if "" in (self.model, self.pretrained):
             raise SettingsError("the name of the model or of its weights is empty: omit it, or give one.")
         self.protocol.check_shots(self.shots)
@@ -118,6 +126,10 @@ class Experiment(RunOptions):
                     "files, which have the letters and digits of English alone: label each differently."
                 )
             self.protocol.check_method(setup.declared)
+            if setup.each and self.select != "val":
+                raise SettingsError(
+                    f"each of {setup.method} has values that validation images choose among: set select: val."
+                )
             self.settings_of(setup)
 
     def settings_of(self, setup: MethodSetup) -> list[ResolvedSettings]:
@@ -126,9 +138,10 @@ class Experiment(RunOptions):
 
         source = self.protocol.trained_on
         return [
-            resolve(self.protocol, setup, standard_name(name), shots, self.train)
+            resolve(self.protocol, candidate, standard_name(name), shots, self.train)
             for name in (self.data if source is None else [source])
             for shots in self.shots
+            for candidate in setup.candidates()
         ]
 
     @property

@@ -3,7 +3,6 @@
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,7 +30,6 @@ from dear.evaluation.session import Session
 from dear.evaluation.workers import (
     Message,
     Task,
-    make_runs_here,
     make_runs_in_processes,
     open_cluster,
     wait_for_others,
@@ -68,14 +66,12 @@ def make_runs(
     with ExitStack() as stack:
         if machines.log is not None:
             progress = stack.enter_context(log_epochs(machines.log, progress))
-        target = None
+        target, make = None, None
         if machines.cluster is not None:
             target, make = stack.enter_context(open_cluster(machines))
         session = open_session(machines, target)
         if machines.jobs > 1:
             make = partial(make_runs_in_processes, machines=machines)
-        elif machines.cluster is None:
-            make = partial(make_runs_here, session=session)
         with deferred_warnings() as notes:
             by_experiment = plan_runs(session, experiments)
             tasks = [task for part in by_experiment for task in part]
@@ -106,7 +102,12 @@ def make_runs(
             if task.result is not None:
                 tell(task, task.result)
         while left := _without_result(tasks):
-            make(left, tell)
+            if make is not None:
+                make(left, tell)
+            else:
+                for task in left:
+                    if (result := task.make(session, partial(tell, task))) is not None:
+                        tell(task, result)
             if held := _without_result(left):
                 if WAITING not in shown:
                     warn(f"{WAITING} {held[0].name}")
@@ -135,19 +136,21 @@ def plan_runs(session: Session, experiments: Sequence[Experiment]) -> list[list[
     by_experiment = []
     for experiment in experiments:
         tasks, resolved, datasets = list[Task](), list[ResolvedRun](), dict[str, Dataset]()
-        for run in replace(experiment, out=experiment.out.resolve()).runs():
+        for run in experiment.runs():
             try:
                 resolved.append(session.resolve_run(run))
             except (DataError, WeightsError, RoleTableError) as error:  # perhaps there later, as a download
                 tasks.append(Task(run, error))
                 continue
-            tell_of_no_effect(run.setup, resolved[-1].settings, experiment.train)
+            own_train = run.setup.train_over(experiment.train)
+            tell_of_no_effect(run.setup, resolved[-1].settings, own_train)
             tasks.append(Task(run, resolved[-1]))
             datasets.update(zip(run.data, resolved[-1].datasets, strict=True))
         broken = check_runs(session, resolved, datasets)
         for task, checked in zip([task for task in tasks if not task.missing], resolved, strict=True):
             if task.result is None:
-                task.result = broken.get((checked.setup, checked.settings))
+                bugs = (broken.get((training.setup, training.settings)) for training in checked.trainings)
+                task.result = next(filter(None, bugs), None)
         warn_of_toy(experiment.backbone.model, world=experiment.world)
         by_experiment.append(tasks)
     return by_experiment

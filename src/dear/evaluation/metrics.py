@@ -35,6 +35,8 @@ class Scores:
     accuracy: float
     fused: float
     decoupled: float
+    log_loss: float
+    calibration_error: float
     per_class: dict[str, float]
 
 
@@ -148,6 +150,17 @@ def confusions(predictions: Predictions) -> tuple[tuple[str, str, int], ...]:
     names = predictions.classes
     ranked = sorted(pairs.items(), key=lambda pair: (-pair[1], pair[0]))
     return tuple((names[label], names[predicted], images) for (label, predicted), images in ranked[:3])
+
+
+def separation(known: Float[Tensor, "item"], new: Float[Tensor, "item"]) -> float:
+    """How well a score tells images of known classes from those of new ones: the area under the ROC curve,
+    which is the share of pairs in which the image of a known class has the higher score, ties counting half.
+    1 is perfect, 0.5 is chance.
+    """
+    ranked, scores = known.double().sort().values, new.double()
+    below = torch.searchsorted(ranked, scores).double()
+    tied = torch.searchsorted(ranked, scores, right=True).double() - below
+    return float((len(ranked) - below - tied / 2).mean() / len(ranked))
 
 
 METRICS: dict[str, Callable[[Predictions], Any]] = {

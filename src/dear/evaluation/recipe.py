@@ -154,13 +154,18 @@ def _setup(item: Any, path: Path) -> MethodSetup:
     """The setup that an item of ``methods`` describes, a name or keys."""
     keys = {"method": item} if isinstance(item, str) else typed(item, dict[str, Any], path, "methods")
     setup = typed(keys, MethodSetup, path, "methods")
-    files = {
-        name: _file(value, path.parent)
-        for name, value in setup.settings.items()
-        if name in (kind := setup.declared.settings).paths and value != getattr(kind, name)
-    }
-    table = setup.roles and _roles(setup.roles, path.parent)
-    return replace(setup, settings={**setup.settings, **files}, roles=table)
+    kind, table = setup.declared.settings, setup.roles and _roles(setup.roles, path.parent)
+
+    def found(name: str, value: Any) -> Any:
+        return _file(value, path.parent) if name in kind.paths and value != getattr(kind, name) else value
+
+    settings = {name: found(name, value) for name, value in setup.settings.items()}
+    each: dict[str, Any] = dict(setup.each)
+    if "settings" in each:
+        each["settings"] = {
+            name: tuple(found(name, value) for value in values) for name, values in each["settings"].items()
+        }
+    return replace(setup, settings=settings, roles=table, each=each)
 
 
 def expand_all(items: Sequence[Any], methods: Iterable[str] = METHODS) -> list[Any]:
@@ -214,7 +219,7 @@ def change(
     for experiment in experiments:
         chosen_data = tuple(name for name in experiment.data if standard_name(name) in data)
         setups = tuple(
-            _with_settings(setup, settings.get(setup.method, {}), experiment.recipe)
+            _with_settings(setup, settings.get(setup.method, {}), train, experiment.recipe)
             for setup in experiment.methods
             if setup.method in methods
         )
@@ -234,13 +239,19 @@ def change(
     return changed
 
 
-def _with_settings(setup: MethodSetup, settings: Mapping[str, Any], recipe: str) -> MethodSetup:
-    """A setup with more settings than its recipe's. Raises SettingsError for one that the recipe gives."""
-    if given := [name for name in settings if name in setup.settings]:
-        raise SettingsError(
-            f"{given[0]} of {setup.method} is set by the recipe {recipe}: omit the option, or change a copy "
-            "of the recipe."
-        )
+def _with_settings(
+    setup: MethodSetup, settings: Mapping[str, Any], train: Mapping[str, Any], recipe: str
+) -> MethodSetup:
+    """A setup with more settings than its recipe's. Raises SettingsError for one that its entry in the recipe
+    gives, or chooses; for one of ``train``, those of all methods, too.
+    """
+    for part, names in (("settings", settings), ("train", train)):
+        taken = {**getattr(setup, part), **setup.each.get(part, {})}
+        if given := [name for name in names if name in taken]:
+            raise SettingsError(
+                f"{given[0]} of {setup.method} is set by the recipe {recipe}: omit the option, or change a "
+                "copy of the recipe."
+            )
     return replace(setup, settings={**setup.settings, **settings})
 
 

@@ -4,16 +4,22 @@ report uses them too.
 
 import re
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
 from dear.errors import DataError
 from dear.evaluation.protocols import PROTOCOLS
+from dear.evaluation.protocols.base import Protocol
 from dear.reading.files import ReadingError
 from dear.reading.plain import read_json
 from dear.reading.typed import Number, shown, typed
 
+if TYPE_CHECKING:
+    from dear.evaluation.resolve import MethodSetup
+
 RECORD_NAME = re.compile(r"-\d+shot-seed-?\d+-[0-9a-f]{8}\.json\Z")
-"""The end of the name that `dear.evaluation.resolve.run_name` gives to a record."""
+"""The end of the name that `run_name` gives to a record."""
+LONGEST_PART = 100
+"""Most letters of a data set's name in a file name, which has at most 255 bytes."""
 PREDICTIONS, WEIGHTS = ".npz", ".safetensors"
 """The endings of the files beside a record, which otherwise have its name."""
 SCHEMA = 2
@@ -41,6 +47,7 @@ class Record(TypedDict):
     protocol: str
     key: NotRequired[str]
     method: str
+    title: NotRequired[str | None]
     variant: NotRequired[str | None]
     source: NotRequired[str]
     settings: NotRequired[dict[str, Any]]
@@ -63,6 +70,27 @@ class Record(TypedDict):
     seconds: NotRequired[dict[str, Number]]
     peak_memory: NotRequired[dict[str, Number | None]]
     environment: NotRequired[dict[str, str | int]]
+
+
+def run_name(protocol: Protocol, dataset: str, setup: "MethodSetup", seed: int, shots: int, key: str) -> str:
+    """The name of a run's files, for example "mixed-paints-dear-all-mixed-16shot-seed1-0123abcd"; reports
+    know a record by its end (`is_record_name`).
+    """
+    method = setup.method.replace("++", "pp").replace("+", "-plus")  # as its folder
+    parts = [dataset, method, setup.variant or "", f"{shots}shot", f"seed{seed}", key[:8]]
+    if protocol.trained_on is not None:
+        parts.insert(0, protocol.name)
+    return "-".join(map(file_part, filter(None, parts)))
+
+
+def file_part(text: str) -> str:
+    """A text as a part of a file's name, with "-" for what is no letter or digit of English and no dot. If it
+    is long, it is cut after a word.
+    """
+    part = re.sub(r"[^A-Za-z0-9.]+", "-", text).strip("-")
+    if len(part) <= LONGEST_PART:
+        return part
+    return part[: LONGEST_PART + 1].rpartition("-")[0] or part[:LONGEST_PART]
 
 
 def is_record_name(name: str) -> bool:

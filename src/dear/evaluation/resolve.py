@@ -4,16 +4,18 @@ everything that its results depend on, apart from the code. Light to import.
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import product
+from math import prod
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from dear.errors import SettingsError, warn
 from dear.evaluation.protocols.base import Protocol
+from dear.evaluation.records import run_name
 from dear.methods.declaration import (
     NOT_PUBLISHED,
     Declaration,
@@ -24,9 +26,11 @@ from dear.methods.declaration import (
 from dear.methods.registry import METHODS, known_method, methods_with_roles
 from dear.reading.typed import check_overrides
 from dear.text import list_names
-from dear.training.settings import TrainSettings, resolve_training, used_training
+from dear.training.settings import TrainSettings, check_training, resolve_training, used_training
 
 if TYPE_CHECKING:
+    import torch
+
     from dear.backbone.clip import Clip
     from dear.data.dataset import Dataset
     from dear.roles.table import RoleTable
@@ -34,8 +38,16 @@ if TYPE_CHECKING:
 RoleVariant = Literal["roles", "all-isolated", "all-mixed", "shuffled", "random"]
 """The role table unchanged, one of the paper's ablations of it, or roles drawn at random."""
 Select = Literal["last", "val"]
-LONGEST_PART = 100
-"""Most letters of a data set's name in a file name, which has at most 255 bytes."""
+MOST_COMBINATIONS = 1000
+"""Each is trained in every run."""
+
+
+@dataclass(frozen=True)
+class Choices:
+    """Values of settings of a method and of its training, among which validation images choose."""
+
+    settings: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    train: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -52,6 +64,11 @@ class MethodSetup:
         attributes: For methods with head roles, K: the number of core attributes.
         roles: For methods with head roles, a role table of its own: a file, or the name of a packaged one.
         label: Name of these settings in records and tables, for example "CE + reg".
+        train: The settings of its training that the user sets, over those that all methods have; not of its
+            teacher's.
+        each: Values of ``settings`` and of ``train`` to choose among, as in ``{"train": {"lr": (0.002,
+            0.02)}}``. Every run trains all their combinations, and tests the one with the highest accuracy on
+            validation images.
     """
 
     method: str
@@ -61,10 +78,13 @@ class MethodSetup:
     attributes: int | None = None
     roles: Path | None = None
     label: str | None = None
+    train: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    each: Mapping[str, Mapping[str, Sequence[Any]]] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         """Raise UnknownNameError for the method, SettingsError for settings that it does not have or whose
-        values it does not take, and for options of head roles that it does not have.
+        values it does not take, for options of head roles or settings of training that it does not have, and
+        for values to choose among that are none or also set.
         """
         object.__setattr__(self, "method", known_method(self.method))
         settings = check_overrides(self.settings, self.declared.settings, f"the settings of {self.method}")
@@ -74,6 +94,44 @@ class MethodSetup:
                 f"{self.method} has no head roles: role_variant, quantile, attributes and roles apply to "
                 f"{' or '.join(methods_with_roles())}."
             )
+        object.__setattr__(self, "train", check_training(self.train, f"the training of {self.method}"))
+        object.__setattr__(self, "each", check_overrides(self.each, Choices, f"each of {self.method}"))
+        if not self.declared.trains and (self.train or self.each.get("train")):
+            raise SettingsError(f"{self.method} is not trained: omit train.")
+        self._check_choices()
+
+    def _check_choices(self) -> None:
+        for part, by_name in self.each.items():
+            for name, values in by_name.items():
+                if not values:
+                    raise SettingsError(f"each of {self.method}: {name} has no values to choose among.")
+                if name in getattr(self, part):
+                    raise SettingsError(f"{name} of {self.method} is set, and also to be chosen: omit one.")
+        count = prod(len(values) for by_name in self.each.values() for values in by_name.values())
+        if count > MOST_COMBINATIONS:
+            raise SettingsError(
+                f"each of {self.method} has {count:,} combinations: give at most {MOST_COMBINATIONS:,}."
+            )
+        if self.each:
+            self.candidates()
+
+    def candidates(self) -> list["MethodSetup"]:
+        """A setup for each combination of the values to choose among, the last of which vary first; of a
+        setup without choices itself.
+        """
+        names = [(part, name) for part, by_name in self.each.items() for name in by_name]
+        setups = list[MethodSetup]()
+        for values in product(*(self.each[part][name] for part, name in names)):
+            chosen = {"settings": dict(self.settings), "train": dict(self.train)}
+            for (part, name), value in zip(names, values, strict=True):
+                chosen[part][name] = value
+            setups.append(replace(self, settings=chosen["settings"], train=chosen["train"], each={}))
+        return setups
+
+    def train_over(self, train: Mapping[str, Any]) -> dict[str, Any]:
+        """Its settings of training over those that all methods have. Epochs replace a number of steps."""
+        replaced = ("steps_per_shot",) if "epochs" in self.train else ()
+        return {name: value for name, value in train.items() if name not in replaced} | {**self.train}
 
     @property
     def variant(self) -> str | None:
@@ -126,59 +184,95 @@ class MethodSetup:
                 return with_role(roles, "mixed")
 
 
-@dataclass(frozen=True)
-class RunConditions:
-    """Everything a run needs except its method.
+@dataclass(frozen=True, kw_only=True)
+class ResolvedRun:
+    """A run with everything that its results depend on, apart from the code. Its settings follow from the
+    rest: a mistake in them is raised where they are first asked for (`Session.complete` does).
 
     Attributes:
         clip: The backbone, as loaded.
         datasets: The one that is trained on, followed by the others that are tested on.
         roles: The role table of the backbone, if it is known.
-        train: The training settings that the user sets, by field.
+        train: The training settings of all methods that the user sets, by field.
         select: Which epoch is tested: the last, or the best on validation images of the training classes.
+        target: The device that it is resolved for, by default that of the backbone.
+        student: What the authors of the method that this one is the teacher of set.
+        teacher: The run that trains the method's teacher; None for a method without one.
+        candidates: The runs of all combinations of settings among which validation images choose. This run
+            then has the settings of the first of them.
     """
 
     protocol: Protocol
     clip: "Clip"
     datasets: tuple["Dataset", ...]
+    setup: MethodSetup
     seed: int
     shots: int = 16
     roles: "RoleTable | None" = None
     train: Mapping[str, Any] = field(default_factory=dict)
     select: Select = "last"
+    target: "torch.device | None" = None
+    student: PublishedValues = NOT_PUBLISHED
+    teacher: "ResolvedRun | None" = None
+    candidates: tuple["ResolvedRun", ...] = ()
 
     @property
     def source(self) -> "Dataset":
+        """The data set that is trained on."""
         return self.datasets[0]
 
     @property
     def targets(self) -> tuple["Dataset", ...]:
+        """The other data sets that are tested on."""
         return self.datasets[1:]
 
+    @cached_property
+    def _resolved(self) -> tuple["ResolvedSettings", ...]:
+        """All settings where it would train on each of its data sets, those of the first candidate."""
+        setup = self.setup.candidates()[0]
+        of = partial(resolve, self.protocol, setup, shots=self.shots, train=self.train)
+        return tuple(
+            of(dataset=data.name, templates=data.templates, student=self.student) for data in self.datasets
+        )
 
-@dataclass(frozen=True, kw_only=True)
-class ResolvedRun(RunConditions):
-    """A run with everything that its results depend on, apart from the code.
+    @property
+    def authors(self) -> PublishedValues:
+        """What the method's authors set."""
+        return self._resolved[0].authors
 
-    Attributes:
-        settings: The method's settings for the data set that it trains on.
-        target_settings: Those for a target by its name, where its authors have other templates for it.
-        training: The training settings: as the user sets them, or as published for the method.
-        published: Names of the rows of published settings that apply, beside those of base-to-novel.
-        teacher: The run that trains the method's teacher; None for a method without one.
-    """
+    @cached_property
+    def settings(self) -> MethodSettings:
+        """The method's settings for the data set that it trains on."""
+        return self._resolved[0].method.with_files(self.source.name)
 
-    setup: MethodSetup
-    settings: MethodSettings
-    target_settings: Mapping[str, MethodSettings]
-    training: TrainSettings
-    published: tuple[str, ...] = ()
-    teacher: "ResolvedRun | None" = None
+    @cached_property
+    def target_settings(self) -> dict[str, MethodSettings]:
+        """Those for a target by its name, where its authors have other templates for it."""
+        names = self.settings.template_fields()
+        by_target = dict[str, MethodSettings]()
+        for target, of_target in zip(self.targets, self._resolved[1:], strict=True):
+            templates = {name: getattr(of_target.method, name) for name in names}
+            if (settings := replace(self.settings, **templates)) != self.settings:
+                by_target[target.name] = settings
+        return by_target
+
+    @cached_property
+    def training(self) -> TrainSettings:
+        """The training settings: as the user sets them, or as published for the method."""
+        from dear.backbone.device import precision_for
+
+        training = self._resolved[0].training
+        return replace(training, precision=precision_for(self.clip, training.precision, self.target))
 
     @cached_property
     def table(self) -> "RoleTable | None":
         """The role table that the method uses, of its variant; None for a method without head roles."""
         return self.setup.table(self.roles, self.seed)
+
+    @property
+    def trainings(self) -> tuple["ResolvedRun", ...]:
+        """The runs that are trained for it: its candidates, or itself alone."""
+        return self.candidates or (self,)
 
     @property
     def used_training(self) -> dict[str, Any]:
@@ -197,13 +291,15 @@ class ResolvedRun(RunConditions):
     @property
     def overrides(self) -> dict[str, dict[str, Any]]:
         """The settings of the method, and of its training, that the user set."""
-        return {"method": dict(self.setup.settings), "train": self._used(self.train)}
+        return {"method": dict(self.setup.settings), "train": self._used(self.setup.train_over(self.train))}
 
     @cached_property
     def key(self) -> str:
         """16 hexadecimal digits that change with everything the run's results depend on, except the code of
         this package. The source of a method outside the package counts.
         """
+        if self.candidates:
+            return _digest(json.dumps([candidate.key for candidate in self.candidates]))
         what = self.protocol.fingerprint
         if self.protocol.novelty in self.setup.declared.decoupled_on:
             what += " decoupled"
@@ -246,7 +342,11 @@ class ResolvedRun(RunConditions):
         texts.append("null" if self.table is None else self.table.text)
         if self.teacher is not None:
             texts.append(f'"{self.teacher._key("teacher", self.teacher.datasets)}"')
-        return hashlib.sha256(f"[{', '.join(texts)}]".encode()).hexdigest()[:16]
+        return _digest(f"[{', '.join(texts)}]")
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def takes_steps(setup: MethodSetup, settings: MethodSettings) -> bool:
@@ -261,32 +361,6 @@ def tell_of_no_effect(setup: MethodSetup, settings: MethodSettings, train: Mappi
     if unused := [f"--train.{name.replace('_', '-')}" for name in train if name not in used]:
         verb = "has" if len(unused) == 1 else "have"
         warn(f"{list_names(unused, 9)} {verb} no effect: {setup.method} is not trained in steps")
-
-
-def run_name(protocol: Protocol, dataset: str, setup: MethodSetup, seed: int, shots: int, key: str) -> str:
-    """The name of a run's files, for example "mixed-paints-dear-all-mixed-16shot-seed1-0123abcd"; reports
-    know a record by its end (`dear.evaluation.records.is_record_name`).
-    """
-    method = setup.method.replace("++", "pp").replace("+", "-plus")  # as its folder
-    parts = [dataset, method, setup.variant or "", f"{shots}shot", f"seed{seed}", key[:8]]
-    if protocol.trained_on is not None:
-        parts.insert(0, protocol.name)
-    return "-".join(map(file_part, filter(None, parts)))
-
-
-def file_part(text: str) -> str:
-    """A text as a part of a file's name, with "-" for what is no letter or digit of English and no dot. If it
-    is long, it is cut after a word.
-    """
-    part = re.sub(r"[^A-Za-z0-9.]+", "-", text).strip("-")
-    if len(part) <= LONGEST_PART:
-        return part
-    return part[: LONGEST_PART + 1].rpartition("-")[0] or part[:LONGEST_PART]
-
-
-def with_templates_of(settings: MethodSettings, other: MethodSettings) -> MethodSettings:
-    """Settings with the templates of others of their kind."""
-    return replace(settings, **{name: getattr(other, name) for name in settings.template_fields()})
 
 
 class ResolvedSettings(NamedTuple):
@@ -307,9 +381,9 @@ def resolve(
     student: PublishedValues = NOT_PUBLISHED,
 ) -> ResolvedSettings:
     """All settings of a run that trains on a data set: the defaults, what the method's authors set there, for
-    a teacher what those of its ``student`` do, and over them what the user sets (``setup.settings``,
-    ``train``). No file is read. The authors' templates are in the place of a benchmark's own alone: not where
-    ``templates``, those of the data set, are others. Raises SettingsError.
+    a teacher what those of its ``student`` do, and over them what the user sets (``setup``, ``train``). No
+    file is read. The authors' templates are in the place of a benchmark's own alone: not where ``templates``,
+    those of the data set, are others. Raises SettingsError.
     """
     from dear.data.sources.benchmarks import benchmarks
 
@@ -320,5 +394,5 @@ def resolve(
     if templates and (benchmark is None or tuple(templates) != (benchmark.template,)):
         theirs = {name: value for name, value in theirs.items() if name not in kind.template_fields()}
     settings = kind(**{**theirs, **student.teacher_settings, **setup.settings})
-    training = resolve_training({**authors.training, **student.teacher_training}, train)
+    training = resolve_training({**authors.training, **student.teacher_training}, setup.train_over(train))
     return ResolvedSettings(settings, training, authors)

@@ -17,10 +17,13 @@ from dear.methods.optional import WeighsFeatures
 
 
 def run_record(
-    trial: Trial, results: Mapping[str, Any], tensors: dict[str, Tensor] | None = None
+    requested: ResolvedRun,
+    trial: Trial,
+    results: Mapping[str, Any],
+    tensors: dict[str, Tensor] | None = None,
 ) -> dict[str, Any]:
-    """The record of a run, from its trial, the results of its protocol, and the trained tensors if they are
-    saved beside it.
+    """The record of a run, from its trial, which is of the candidate that was chosen if it has several; from
+    the results of its protocol, and the trained tensors if they are saved beside it.
     """
     run, method = trial.run, trial.method
     teacher, roles, pick = trial.teacher, run.table, trial.pick
@@ -28,13 +31,14 @@ def run_record(
     return {
         "schema": SCHEMA,
         "protocol": run.protocol.name,
-        "key": run.key,
+        "key": requested.key,
         "method": run.setup.method,
+        "title": run.setup.declared.title or None,
         "variant": run.setup.variant,
         "source": run.setup.declared.source,
         "settings": {"method": asdict(run.settings), "train": run.used_training},
-        "overrides": run.overrides,
-        "published": [*run.published],
+        "overrides": _overrides(requested, run),
+        "published": [*run.authors.rows],
         "dataset": _dataset(run.source),
         "targets": [_dataset(dataset) | _templates(run, dataset) for dataset in run.targets],
         "weights": run.weights,
@@ -45,7 +49,8 @@ def run_record(
         "shots": run.shots,
         "fewshot": None if pick is None else pick.to_json(),
         "train": {"epochs": trial.epochs},
-        "selection": {"rule": run.select, "epoch": trial.epoch_tested},
+        "selection": {"rule": run.select, "epoch": trial.epoch_tested}
+        | ({"tried": trial.tried} if trial.tried else {}),
         "results": dict(results),
         "adapter": tensors if tensors is None else _adapter(trial, tensors),
         "fusion_weights": method.fusion_weights() if isinstance(method, WeighsFeatures) else None,
@@ -54,6 +59,16 @@ def run_record(
         "peak_memory": peak(device),
         "environment": environment()
         | {"device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type},
+    }
+
+
+def _overrides(requested: ResolvedRun, run: ResolvedRun) -> dict[str, dict[str, Any]]:
+    """The settings that the user set: without those that were chosen."""
+    each = requested.setup.each
+    chosen = {"method": each.get("settings", {}), "train": each.get("train", {})}
+    return {
+        part: {name: value for name, value in values.items() if name not in chosen[part]}
+        for part, values in run.overrides.items()
     }
 
 

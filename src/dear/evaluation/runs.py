@@ -3,7 +3,6 @@ that was interrupted resumes.
 """
 
 import traceback
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import combinations
@@ -13,11 +12,9 @@ from typing import Any, NamedTuple
 from safetensors.torch import save as save_tensors
 
 from dear.backbone.clip import fill
-from dear.backbone.device import set_threads
 from dear.data.dataset import Dataset
 from dear.data.fewshot import draw_few
 from dear.errors import CodeError, DataError, DearError, SettingsError, first_line, of_memory
-from dear.evaluation.experiment import Run
 from dear.evaluation.predictions import predictions_file
 from dear.evaluation.records import PREDICTIONS, WEIGHTS, find_record
 from dear.evaluation.resolve import MethodSetup, ResolvedRun
@@ -30,8 +27,9 @@ from dear.evaluation.trial import (
     remove_checkpoints,
     validation_images,
 )
+from dear.evaluation.tuning import train_candidates
 from dear.methods.declaration import MethodSettings
-from dear.methods.registry import METHODS, PATH, register
+from dear.methods.registry import METHODS
 from dear.progress import OnStep, silent
 from dear.writing import UNFINISHED, output_file, write_json
 
@@ -58,7 +56,7 @@ def check_runs(
             draw_few(run.source, run.shots, run.seed, classes)
             if run.select == "val":
                 validation_images(run.source, classes)
-    return check_methods(session, runs)
+    return check_methods(session, [training for run in runs for training in run.trainings])
 
 
 def check_names(datasets: Mapping[str, Dataset], *, trained_on_each: bool) -> None:
@@ -145,27 +143,6 @@ def run_error(error: Exception, setup: MethodSetup) -> DearError:
     )
 
 
-def make_run(session: Session, run: Run, on_step: OnStep = silent) -> RunResult | DearError:
-    """Make a run, or return the error that it fails with; the traceback of a bug goes
-    to stderr. Other data sets leave the memory, and the number of threads of this process is set.
-    """
-    if (name := run.setup.method) not in METHODS and PATH.fullmatch(name):
-        register(name)  # as in the process that sent the run
-    try:
-        with warnings.catch_warnings(record=True) as notes:
-            session.release_datasets(but=run.data)
-            resolved = session.resolve_run(run)
-            if session.device.type == "cpu":
-                set_threads(*(each.clip for each in (resolved, resolved.teacher) if each is not None))
-            out, keep_weights = run.experiment.out, run.experiment.keep_weights
-            record = run_one(session, resolved, out=out, keep_weights=keep_weights, on_step=on_step)
-    except Exception as error:
-        return run_error(error, run.setup)
-    return RunResult(
-        record, [(str(note.message), note.category, note.filename, note.lineno) for note in notes]
-    )
-
-
 def run_one(
     session: Session,
     run: ResolvedRun,
@@ -196,9 +173,10 @@ def run_one(
         run.protocol.check_data(run.source, run.targets)
         session.cache.begin(run.source.identity)
         shares_training = run.protocol.trained_on is not None
-        trial = Trial(session, run, checkpoint, on_step, shares_training=shares_training)
+        make_trial = train_candidates if run.candidates else Trial
+        trial = make_trial(session, run, checkpoint, on_step, shares_training=shares_training)
         results, tensors = run.protocol.run(trial), trial.trained_tensors() if keep_weights else None
-        record, files = run_record(trial, results, tensors), dict[str, bytes]()
+        record, files = run_record(run, trial, results, tensors), dict[str, bytes]()
         if trial.predictions:
             files[PREDICTIONS] = predictions_file(trial.predictions)
         if tensors is not None:

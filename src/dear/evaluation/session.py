@@ -1,7 +1,7 @@
 """What runs share in a process, and how a run gets all its settings."""
 
 from collections.abc import Callable, Collection, Hashable
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from dear.backbone.clip import Clip
-from dear.backbone.device import find_device, half, precision_for
+from dear.backbone.device import find_device, half
 from dear.backbone.loading.load import load_clip, named_weights
 from dear.backbone.names import HALF, Precision
 from dear.data.dataset import Dataset
@@ -19,8 +19,7 @@ from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.errors import DearError
 from dear.evaluation.experiment import Run
-from dear.evaluation.resolve import MethodSetup, ResolvedRun, RunConditions, resolve, with_templates_of
-from dear.methods.declaration import NOT_PUBLISHED, PublishedValues
+from dear.evaluation.resolve import MethodSetup, ResolvedRun
 from dear.methods.registry import check_towers
 from dear.roles.table import RoleTable, find_role_table, role_table
 from dear.training.cache import Cache
@@ -83,7 +82,7 @@ class Session:
 
         def load() -> Dataset:
             used = settings if name == source else replace(settings, test_share=1.0)
-            loaded = load_dataset(name, used).require_single_labels()
+            loaded = load_dataset(name, used.of_dataset(name)).require_single_labels()
             trained_on = loaded if name == source else self.dataset(source, settings, source)
             return leave_out_copies(loaded, trained_on)
 
@@ -117,56 +116,37 @@ class Session:
         clip = self.clip(*shared.backbone, shared.named_by)
         shared.dataset.require_short_side(clip.image_size)
         check_towers(setup.method, clip)
-        conditions = RunConditions(
-            shared.protocol,
-            clip,
-            datasets,
-            run.seed,
-            run.shots,
-            self.roles(clip, setup, shared.roles),
-            shared.train,
-            shared.select,
-        )
-        return self.resolve(conditions, setup, named_by=shared.named_by)
-
-    def resolve(
-        self,
-        conditions: RunConditions,
-        setup: MethodSetup,
-        *,
-        student: PublishedValues = NOT_PUBLISHED,
-        named_by: str = "",
-    ) -> ResolvedRun:
-        """The run of a method with all its settings filled in, and that of its teacher. ``student`` is what
-        the authors of the method that this one is the teacher of set; ``named_by`` is as in `clip`. Raises
-        SettingsError, and the errors of `clip` for a teacher's backbone.
-        """
-        shots, train = conditions.shots, check_training(conditions.train)
-        values, *of_targets = (
-            resolve(conditions.protocol, setup, data.name, shots, train, data.templates, student)
-            for data in conditions.datasets
-        )
-        settings = values.method.with_files(conditions.source.name)
-        target_settings = {
-            target.name: for_target
-            for target, of_target in zip(conditions.targets, of_targets, strict=True)
-            if (for_target := with_templates_of(settings, of_target.method)) != settings
-        }
-        teacher = None
-        if (name := setup.declared.teacher) is not None:
-            model, weights = settings.teacher_backbone()
-            of_teacher = (
-                replace(conditions, clip=self.clip(model, weights, named_by)) if model else conditions
-            )
-            teacher = self.resolve(of_teacher, MethodSetup(name), student=values.authors, named_by=named_by)
-        precision = precision_for(conditions.clip, values.training.precision, self.target)
-        return ResolvedRun(
-            **{item.name: getattr(conditions, item.name) for item in fields(RunConditions)}
-            | {"train": train},
+        resolved = ResolvedRun(
+            protocol=shared.protocol,
+            clip=clip,
+            datasets=datasets,
             setup=setup,
-            settings=settings,
-            target_settings=target_settings,
-            training=replace(values.training, precision=precision),
-            published=values.authors.rows,
-            teacher=teacher,
+            seed=run.seed,
+            shots=run.shots,
+            roles=self.roles(clip, setup, shared.roles),
+            train=shared.train,
+            select=shared.select,
         )
+        return self.complete(resolved, shared.named_by)
+
+    def complete(self, run: ResolvedRun, named_by: str = "") -> ResolvedRun:
+        """A run with that of its teacher, if it has one, and with those of its candidates; all their settings
+        are checked. ``named_by`` is as in `clip`. Raises SettingsError, and the errors of `clip` for a
+        teacher's backbone.
+        """
+        if run.setup.each:
+            candidates = [self.complete(replace(run, setup=one), named_by) for one in run.setup.candidates()]
+            return replace(candidates[0], setup=run.setup, candidates=tuple(candidates))
+        train = check_training(run.train)
+        run = replace(run, train=train, target=self.target, teacher=None, candidates=())
+        _ = run.settings, run.target_settings, run.training  # raises what is wrong with them
+        if (name := run.setup.declared.teacher) is not None:
+            model, weights = run.settings.teacher_backbone()
+            teacher = replace(
+                run,
+                setup=MethodSetup(name),
+                clip=self.clip(model, weights, named_by) if model else run.clip,
+                student=run.authors,
+            )
+            return replace(run, teacher=self.complete(teacher, named_by))
+        return run

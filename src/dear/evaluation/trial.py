@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,11 @@ from torch import Tensor
 
 from dear.backbone.clip import Clip, fill
 from dear.backbone.names import HALF
-from dear.data.dataset import Dataset
+from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import ClassSubset, Pick, Unlabeled, draw_few
 from dear.errors import DataError, SettingsError
 from dear.evaluation.environment import start_counting
-from dear.evaluation.metrics import JointScores, Scores, compute_scores, evaluate
+from dear.evaluation.metrics import JointScores, Scores, compute_scores, evaluate, separation
 from dear.evaluation.predictions import ImagePredictions, Predictions, predict, predict_jointly
 from dear.evaluation.resolve import ResolvedRun
 from dear.evaluation.session import Session
@@ -50,6 +51,8 @@ class Trial:
             run that made a training that it shares.
         test_seconds: Seconds spent in `test` and `test_jointly`.
         trained_classes: The classes that the method was set to in training.
+        tried: The settings among which validation images chose, each with its accuracy on them ("val") and
+            its best epoch.
     """
 
     session: Session
@@ -66,6 +69,7 @@ class Trial:
     train_seconds: float = field(default=0.0, init=False)
     test_seconds: float = field(default=0.0, init=False)
     trained_classes: list[int] = field(default_factory=list, init=False)
+    tried: list[dict[str, Any]] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
         self.method: Method = build_untrained(self.session, self.run)
@@ -87,8 +91,10 @@ class Trial:
 
         A teacher is trained on these images first. A method that trains without labels is then trained on all
         training images of the data set; its classes are all of them, the given ones first. Raises DataError
-        if validation images are asked for and there are none.
+        if validation images are asked for and there are none. Of candidates, the method is trained already.
         """
+        if self.tried:
+            return
         start_counting(self.method.clip.image.projection.device)
         run, dataset = self.run, self.source
         if run.teacher is not None:
@@ -133,6 +139,10 @@ class Trial:
             best = max(self.epochs, key=lambda epoch: (epoch["val"], -epoch["epoch"]))
             self.epoch_tested = best["epoch"]
 
+    def validate(self, classes: Sequence[int]) -> float:
+        """The accuracy of the trained method on the validation images of its training classes."""
+        return self._accuracy_on(validation_images(self.source, classes))
+
     def trained_tensors(self) -> dict[str, Tensor]:
         """The tensors that the trained method is loaded from again, with its classes of training."""
         self._set_classes(self.source, self.trained_classes)
@@ -174,7 +184,9 @@ class Trial:
 
     def test_jointly(self, *parts: Sequence[int]) -> list[dict[str, Any]]:
         """Compute the scores on the test images of each list of classes, among the classes of all lists. Each
-        was tested before with ``keep_features``; the method was trained on the classes of the first.
+        was tested before with ``keep_features``; the method was trained on the classes of the first. The
+        others also have "auroc": how well the highest probability among the trained classes alone tells their
+        images from those of the trained classes. Source of this score: Hendrycks and Gimpel, ICLR 2017.
         """
         started = time.perf_counter()
         dataset, precision, scores, first = self.source, self.run.training.precision, [], 0
@@ -183,6 +195,7 @@ class Trial:
         frozen = frozen_clip(self.session.in_precision(self.run.clip, precision))
         classnames = tuple(dataset.classnames[label] for label in classes)
         vocabulary = classnames, self._frozen_text(frozen, classnames)
+        confidences = list[Tensor]()
         for part in parts:
             predictions, images = self._with_features.pop(tuple(part)), ClassSubset(dataset.test, part)
             zero_shot = predict(
@@ -198,6 +211,9 @@ class Trial:
                 precision=precision,
             )
             scores.append(asdict(compute_scores(joint, JointScores)))
+            confidences.append(joint.logits[:, : len(parts[0])].double().softmax(dim=1).amax(dim=1))
+            if first:
+                scores[-1]["auroc"] = separation(confidences[0], confidences[-1])
             first += len(part)
         self.test_seconds += time.perf_counter() - started
         return scores
@@ -242,8 +258,11 @@ class Trial:
         """Accuracy on the validation images of the training classes, if the epoch is selected by it."""
         if self.run.select == "last":
             return None
-        images, precision = validation_images(self.source, classes), self.run.training.precision
-        return lambda: evaluate(self.method, images, cache=self.session.cache, precision=precision).accuracy
+        return partial(self._accuracy_on, validation_images(self.source, classes))
+
+    def _accuracy_on(self, images: Images) -> float:
+        precision = self.run.training.precision
+        return evaluate(self.method, images, cache=self.session.cache, precision=precision).accuracy
 
 
 def copy_stored(method: Method) -> dict[str, Tensor]:
@@ -264,8 +283,8 @@ def teacher_facts(run: ResolvedRun) -> dict[str, Any]:
 
 
 def remove_checkpoints(checkpoint: Path) -> None:
-    """Remove the checkpoint of a finished run, and that of its teacher's training, where they exist."""
-    for path in (checkpoint, _teacher_checkpoint(checkpoint)):
+    """Remove the checkpoints of a finished run, of its candidates and of teachers, where they exist."""
+    for path in (checkpoint, *checkpoint.parent.glob(f"{checkpoint.stem}-*.pt")):
         remove_file(path)
 
 
@@ -318,7 +337,7 @@ def validation_images(dataset: Dataset, classes: Sequence[int]) -> ClassSubset:
     """The validation images of some classes, for selecting an epoch. Raises DataError if there are none."""
     if dataset.val is None:
         raise DataError(
-            f"{dataset.name} has no validation images to select an epoch with: omit --select val."
+            f"{dataset.name} has no validation images to select an epoch or settings with: omit --select val."
         )
     images = ClassSubset(dataset.val, classes)
     if not len(images):

@@ -11,9 +11,9 @@ import os
 import signal
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 from multiprocessing.connection import wait
 from pathlib import Path
 from queue import SimpleQueue
@@ -22,13 +22,14 @@ from typing import Any, TypeAlias
 import torch
 from filelock import FileLock, Timeout
 
-from dear.backbone.device import find_device, threads_per_job, use_threads
+from dear.backbone.device import find_device, set_threads, threads_per_job, use_threads
 from dear.errors import DearError, OutputError, SettingsError, installation
 from dear.evaluation.experiment import Machines, Run
 from dear.evaluation.records import find_record
 from dear.evaluation.resolve import ResolvedRun
-from dear.evaluation.runs import RunResult, files_beside, make_run, write_run
+from dear.evaluation.runs import RunResult, files_beside, run_error, run_one, write_run
 from dear.evaluation.session import Session
+from dear.methods.registry import METHODS, PATH, register
 from dear.progress import OnStep, TrainingStep, silent
 from dear.writing import UNFINISHED
 
@@ -54,6 +55,7 @@ class Task:
     Attributes:
         missing: The error of a data set, of weights or of roles that it needs; it then has no name.
         name: The name of its files.
+        record: The path of its record, absolute because other processes may have other working folders.
         result: What came of it; None until then.
     """
 
@@ -64,7 +66,7 @@ class Task:
         self.missing = resolved if isinstance(resolved, DearError) else None
         if isinstance(resolved, DearError):
             return
-        self.name, self.record = resolved.name, resolved.file(run.experiment.out)
+        self.name, self.record = resolved.name, resolved.file(run.experiment.out.resolve())
         self._expected = {"key": resolved.key, "variant": resolved.setup.variant}
         self.result = self.read()
 
@@ -79,7 +81,7 @@ class Task:
     @contextmanager
     def lock(self) -> Iterator[bool]:
         """Context that holds the run; False if another one does. Raises OutputError."""
-        folder = self.run.experiment.out / UNFINISHED
+        folder = self.record.parent / UNFINISHED
         lock = FileLock(folder / f"{self.name}.lock", timeout=0)
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -98,21 +100,36 @@ class Task:
                 folder.rmdir()
 
     def make(self, session: Session, on_step: OnStep = silent) -> RunResult | DearError | None:
-        """What comes of the run; None if another command makes it."""
+        """What comes of the run, or the error that it fails with; None if another command makes it. The
+        traceback of a bug goes to stderr. Other data sets leave the memory, and the number of threads of this
+        process is set.
+        """
+        run, keep_weights = self.run, self.run.experiment.keep_weights
         with self.lock() as is_locked:
-            return (self.read() or make_run(session, self.run, on_step)) if is_locked else None
+            if not is_locked:
+                return None
+            if (result := self.read()) is not None:
+                return result
+            if (name := run.setup.method) not in METHODS and PATH.fullmatch(name):
+                register(name)  # as in the process that sent the run
+            try:
+                with warnings.catch_warnings(record=True) as notes:
+                    session.release_datasets(but=run.data)
+                    resolved = session.resolve_run(run)
+                    if session.device.type == "cpu":
+                        set_threads(*(each.clip for each in (resolved, resolved.teacher) if each is not None))
+                    out = self.record.parent
+                    record = run_one(session, resolved, out=out, keep_weights=keep_weights, on_step=on_step)
+            except Exception as error:
+                return run_error(error, run.setup)
+        return RunResult(
+            record, [(str(note.message), note.category, note.filename, note.lineno) for note in notes]
+        )
 
 
 Message: TypeAlias = TrainingStep | RunResult | DearError
 """What is told of a run: a step of its training, or what came of it."""
 Tell = Callable[[Task, Message], None]
-
-
-def make_runs_here(tasks: Sequence[Task], tell: Tell, *, session: Session) -> None:
-    """Make the runs that no other command makes."""
-    for task in tasks:
-        if (result := task.make(session, partial(tell, task))) is not None:
-            tell(task, result)
 
 
 def wait_for_others(tasks: Sequence[Task]) -> None:

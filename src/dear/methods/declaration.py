@@ -134,6 +134,7 @@ class Declaration:
             a few labeled ones of the training classes; protocols that cannot give it these refuse it.
         teacher: Name of the method that trains its teacher on the few labeled images beforehand.
         module: The module of the implementation, for a method outside the package.
+        title: What the tables of reports call a method outside the package, in place of its path.
         source: What changes with its source, for a method outside the package (`source_hash`).
         image, text: What it needs of the image and the text tower with its default settings: frozen
             "features", "layers" that it changes, or "heads". None is for methods outside the package that
@@ -154,6 +155,7 @@ class Declaration:
     unlabeled: bool = False
     teacher: str | None = None
     module: str | None = None
+    title: str = ""
     source: str = ""
     image: Access | None = None
     text: Access | None = None

@@ -2,7 +2,7 @@
 ``class Mine(Method, StepHooks)``. Training, evaluation and bundles ask for them by ``isinstance``.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -152,6 +152,14 @@ class WeighsFeatures:
         raise NotImplementedError
 
 
+class HasFusion(WeighsFeatures):
+    """Its scores are the sum of its features by their weights, which can be changed without training."""
+
+    def with_fusion(self, weights: Sequence[float]) -> Any:
+        """The method with other weights of its features, whose sum is 1; it shares everything else."""
+        raise NotImplementedError
+
+
 class PlacesTokens:
     """Its learned tokens in the image tower have names, or are before the patches.
 
@@ -172,7 +180,7 @@ class TrainsBlocks:
 
 OPTIONAL = (
     *(StepHooks, UsesAllImages, LeavesOut, LearnsUnlabeled, HasTeacher, ComputesTargets, ResizesTensors),
-    *(HasReadout, WeighsFeatures, PlacesTokens, TrainsBlocks),
+    *(HasReadout, WeighsFeatures, HasFusion, PlacesTokens, TrainsBlocks),
 )
 
 

@@ -5,13 +5,13 @@ import io
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
-from dear.errors import DataError
+from dear.errors import DataError, SettingsError
 from dear.reading.files import ReadingError, decoded, read_bytes, read_text
 
 DELIMITERS: Final = ",;\t"
@@ -27,6 +27,22 @@ def split_list(text: str) -> list[str]:
     except csv.Error as error:
         raise ValueError(f"{text!r:.200} is not a comma-separated list ({error}).") from None
     return [entry.strip() for row in rows for entry in row]
+
+
+def read_weights(entries: Sequence[str]) -> dict[str, float]:
+    """Numbers by name from entries such as "color=0". Raises SettingsError for others or a name twice."""
+    weights = dict[str, float]()
+    for entry in entries:
+        name, _, number = (part.strip() for part in entry.rpartition("="))
+        try:
+            if not name or name in weights:
+                raise ValueError
+            weights[name] = float(number)
+        except ValueError:
+            raise SettingsError(
+                f"weights are {entry!r:.80}: write each feature once, as class=1,color=0."
+            ) from None
+    return weights
 
 
 def read_csv(path: Path) -> Iterator[tuple[int, list[str]]]:

@@ -45,7 +45,7 @@ def difference_grid(
     for label, images in by_images.items():
         pairs = (values.loc[label] - values.loc[against]).dropna()
         means = [*pairs.groupby("title", sort=False).mean()]
-        units = means if len(means) > 1 else [*pairs]  # data sets, or the seeds of a single one
+        units = means if len(means) >= FEWEST else [*pairs]
         difference = Cell(fmean(means), half_width(units), len(units)) if means else None
         p_value = t_test(units) if len(units) >= FEWEST else None
         title = f"{label} − {against}"
@@ -53,14 +53,15 @@ def difference_grid(
             GridRow(title, (difference, None if p_value is None else PValue(p_value), *_image_cells(images)))
         )
         if len(units) < FEWEST:
-            unit = "data set" if len(means) > 1 else "seed"
-            too_few.setdefault(plural(len(units), unit), []).append(title)
+            count = f"{plural(len(units), 'pair')} of data set and seed"
+            too_few.setdefault(count if len(means) > 1 else plural(len(units), "seed"), []).append(title)
         elif p_value is None:
             constant.append(title)
     rows = _with_holm(rows)
     notes = [
-        f"{measure}, points; ± half-width of the {LEVEL:.0%} t interval over data sets, of a single one over "
-        f"seeds, and p of its t test, where there are at least {FEWEST}.",
+        f"{measure}, points; ± half-width of the {LEVEL:.0%} t interval over data sets, of fewer than "
+        f"{FEWEST} over all pairs of data set and seed, and p of its t test, where there are at least "
+        f"{FEWEST}. What is over seeds says nothing of other data sets.",
         "P-values have Holm's correction over the methods.",
     ]
     for shared, pairs in too_few.items():

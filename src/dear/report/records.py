@@ -19,6 +19,7 @@ from dear.limits import LimitError
 from dear.methods.registry import METHODS
 from dear.reading.files import ReadingError, walk_folders
 from dear.reading.plain import read_json
+from dear.report.choices import describe_choices, describe_chosen, with_all_tried
 from dear.training.settings import TrainSettings, used_training
 
 Record = Mapping[str, Any]
@@ -82,13 +83,13 @@ def protocol(record: Record) -> str:
 
 def method_label(record: Record) -> str:
     """The label of a column: the method, or "method (variant)"; a run that saw more images than the labeled
-    ones says so there.
+    ones says so there. A method outside the package has the title that its class declares.
     """
     remarks = [
         str(record.get("variant") or ""),
         UNLABELED if record.get("transductive") else "",
     ]
-    remark, method = ", ".join(filter(None, remarks)), str(part_of(record, "method"))
+    remark, method = ", ".join(filter(None, remarks)), str(record.get("title") or part_of(record, "method"))
     return f"{method} ({remark})" if remark else method
 
 
@@ -105,6 +106,13 @@ def deviation_notes(records: Iterable[Record]) -> list[str]:
     )
     methods = [f"{', '.join(labels)} ({change})" for change, labels in by_change.items()]
     return [f"Not with the settings of their authors: {'; '.join(methods)}."] if methods else []
+
+
+def choice_notes(records: Iterable[Record]) -> list[str]:
+    """A note that says what validation images chose in the runs of each method that had a choice."""
+    by_label = grouped(records, method_label)
+    choices = [*filter(None, (describe_choices(label, runs) for label, runs in by_label.items()))]
+    return [f"Chosen on validation images, in each run: {'. '.join(choices)}."] if choices else []
 
 
 def deviations_of(record: Record) -> dict[str, Any]:
@@ -173,6 +181,7 @@ def runs_frame(records: Iterable[Record]) -> DataFrame:
             "part": part,
             "metric": metric,
             "value": value,
+            "chosen": describe_chosen(record) or None,
             "label": method_label(record),
             "title": data_set_title(record),
         }
@@ -214,8 +223,21 @@ def readable(records: Iterable[Record]) -> list[Record]:
     if not by_run:
         raise DataError("there are no run records to report; run something first")
     order = {method: number for number, method in enumerate(METHODS)}
-    titled = _with_distinct_titles([*by_run.values()])
+    titled = _with_distinct_titles(_with_distinct_names([*by_run.values()]))
     return sorted(titled, key=lambda record: order.get(record.get("method", ""), len(order)))
+
+
+def _with_distinct_names(records: Sequence[Record]) -> list[Record]:
+    """The records, without the title of a method that is also that, or the name, of another method."""
+    methods = grouped(records, lambda record: record.get("title") or record.get("method"))
+
+    def is_shared(title: str) -> bool:
+        return title in METHODS or len({record.get("method") for record in methods[title]}) > 1
+
+    return [
+        {**record, "title": None} if record.get("title") and is_shared(record["title"]) else record
+        for record in records
+    ]
 
 
 def _with_distinct_titles(records: Sequence[Record]) -> list[Record]:
@@ -276,9 +298,9 @@ def checked(records: Iterable[Record]) -> list[Record]:
     if not kind.several_shots:
         check("numbers of shots", lambda run: run.get("shots"), method_label)
     check("sources of the method", lambda run: run.get("source", ""), method_label)
-    check("training", lambda run: settings_of(run, "train"), method_label)
+    check("training", lambda run: with_all_tried(settings_of(run, "train"), run, "train"), method_label)
     # A method may be published with other settings for each data set, but not for each seed.
-    check("settings", lambda run: settings_of(run, "method"), column_and_row)
+    check("settings", lambda run: with_all_tried(settings_of(run, "method"), run, "method"), column_and_row)
     check("teachers", _teacher, column_and_row)
     for runs in grouped(records, lambda run: (record_title(run), run.get("shots"))).values():
         if len(runs) > 1:

@@ -43,7 +43,7 @@ from dear.report.run_mistakes import (
     mistakes_files,
     mistakes_page,
 )
-from dear.report.selection import of_weights, select_runs
+from dear.report.selection import label_of, of_weights, select_runs
 from dear.roles.table import RoleTable
 from dear.text import plural, without_surrogates
 
@@ -101,6 +101,7 @@ def report_page(
         UnknownNameError: if no run is of ``against`` or of ``main``.
     """
     records = readable(records)
+    against, main = (None if name is None else label_of(name, records) for name in (against, main))
     reference = FROZEN if FROZEN in map(method_label, records) else None
     summaries = summaries_of(records, reference, against)
     by_method = grouped(summaries[0].runs, method_label)

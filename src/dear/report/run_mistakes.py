@@ -20,7 +20,7 @@ from dear.data.images.decode import as_image, decode, read_image
 from dear.data.loading import of_world
 from dear.errors import DataError, DearError
 from dear.evaluation.predictions import list_parts, load_predictions
-from dear.evaluation.resolve import file_part
+from dear.evaluation.records import file_part
 from dear.report.grid import csv_file
 from dear.report.mistakes import Mistakes, MistakesSection, find_mistakes, mistakes_section
 from dear.report.records import (

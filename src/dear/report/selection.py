@@ -38,6 +38,14 @@ def select_runs(records: Sequence[Record], methods: Sequence[str], data: Sequenc
     ]
 
 
+def label_of(name: str, records: Sequence[Record]) -> str:
+    """The label of the method that a user names by its label, or as on the command line; otherwise the name
+    itself.
+    """
+    labels = {record["method"]: method_label(record) for record in records if not record.get("variant")}
+    return name if name in map(method_label, records) else labels.get(name, name)
+
+
 def of_weights(records: Sequence[Record], sha: str | None) -> list[Record]:
     """The records of one set of weights: those whose hash begins with ``sha``, or the only set there is.
 

@@ -29,15 +29,22 @@ from dear.backbone.names import TINY
 from dear.data.images.decode import encode_png
 from dear.errors import DearError, OutputError, UnknownNameError, of_the_disk
 from dear.limits import LimitError, at_most
-from dear.methods.optional import token_layout
-from dear.reading.plain import split_list
+from dear.methods.optional import HasFusion, token_layout
+from dear.reading.plain import read_weights, split_list
 from dear.serving.limits import Limits, Refused
 from dear.serving.middleware import AnswerHead, Guard, respond
 from dear.serving.service import Served, Service
 from dear.text import without_surrogates
 
 STATIC = Path(__file__).with_name("static")
-FILES = {"/": "index.html", "/page.css": "page.css", "/page.js": "page.js", "/table.js": "table.js"}
+FILES = {
+    "/": "index.html",
+    "/page.css": "page.css",
+    "/page.js": "page.js",
+    "/table.js": "table.js",
+    "/attributes.js": "attributes.js",
+    "/steering.js": "steering.js",
+}
 CAUTION = "This demo model has seen nothing but drawings: its results on photographs mean nothing."
 ABOUT = (
     "Every POST takes an image as its body, or as the field image of a form; /api/batch several in a form."
@@ -124,12 +131,21 @@ def create_app(
         return table.to_json()
 
     @app.post("/api/predict", openapi_extra=describe_body(IMAGE, with_classes=True))
-    async def predict(sent: SentWithClasses, top: UpTo100 = 5, classes: str | None = None) -> dict[str, Any]:
+    async def predict(
+        sent: SentWithClasses,
+        top: UpTo100 = 5,
+        classes: str | None = None,
+        fusion: str | None = None,
+        decoupled: bool = False,
+    ) -> dict[str, Any]:
         """The best classes with probability, logit and evidence; among the classes in the query or a form,
-        comma-separated, if there are any; * stands for the bundle's own.
+        comma-separated, if there are any; * stands for the bundle's own. fusion gives features other weights,
+        as in class=1,color=0, and decoupled takes the class feature alone: the best classes by the bundle's
+        own weights are then there too, as unchanged.
         """
+        steering = {"fusion": split_weights(fusion), "decoupled": decoupled}
         service = served.now
-        vocabulary = await service.vocabulary(split_words(classes or sent.classes))
+        vocabulary = await service.vocabulary(split_words(classes or sent.classes), **steering)
         return await service.predict(sent.image, vocabulary, top)
 
     @app.post("/api/batch", openapi_extra=describe_body(IMAGES, with_classes=True))
@@ -251,6 +267,7 @@ def describe(service: Service) -> dict[str, Any]:
     tested = bundle.scores and {
         name: getattr(bundle.scores, name) for name in ("accuracy", "zero_shot", "chance", "images", "split")
     }
+    own_weights = predictor.own_vocabulary.weights() if isinstance(predictor.method, HasFusion) else None
     return {
         "name": service.name,
         "bundle": service.identity,
@@ -264,6 +281,7 @@ def describe(service: Service) -> dict[str, Any]:
         "explained": explain_features(bundle.method, [*predictor.features, UNOWNED]),
         "attributes": [name for name in tokens if name not in predictor.without_heads],
         "corrections": service.data is not None,
+        "fusion": own_weights,
         "roles": bundle.roles is not None,
         "layers": image.depth if has_heads else 0,
         "heads": image.heads if has_heads else 0,
@@ -336,6 +354,12 @@ def split_numbers(text: str | None) -> list[float] | None:
         return [float(word) for word in split_words(text) or []] or None
     except ValueError:
         raise Refused(400, "parameter", f"weights must be numbers such as 1,0.5; got {text!r}.") from None
+
+
+def split_weights(text: str | None) -> dict[str, float] | None:
+    """Weights of features, as in class=1,color=0; None for none. Raises as `split_words`, SettingsError."""
+    words = split_words(text)
+    return None if words is None else read_weights(words)
 
 
 def as_refused(error: Exception) -> Refused:

@@ -18,10 +18,10 @@ from prometheus_client.core import CounterMetricFamily, Metric
 from torch import Tensor
 
 from dear.adapters.attention import attention_maps
-from dear.adapters.encoder import Vocabulary
 from dear.adapters.identity import short_identity
 from dear.adapters.index_encoder import BundleEncoder
 from dear.adapters.predictor import Predictor
+from dear.adapters.vocabulary import Vocabulary
 from dear.data.images.decode import FORMATS, as_image, as_picture, encode_png, open_image
 from dear.data.images.forms import file_hash, hash_image
 from dear.data.images.hashes import hash_files
@@ -146,10 +146,14 @@ class Service:
     def _decode(self, data: bytes) -> UInt8[Tensor, "3 size size"]:
         return eval_view(decode_picture(data, self.limits), self.predictor.clip.preprocess)
 
-    async def vocabulary(self, classes: Sequence[str] | None) -> Vocabulary:
-        """The bundle's classes, or others, of which `OWN` stands for all of the bundle. Raises LimitError,
-        DataError, SettingsError for names that cannot be scored.
+    async def vocabulary(self, classes: Sequence[str] | None, **steering: Any) -> Vocabulary:
+        """The bundle's classes, or others, of which `OWN` stands for all of the bundle, steered as by
+        `Vocabulary.steered`. Raises LimitError, DataError, SettingsError for names that cannot be scored or
+        what cannot be steered.
         """
+        return (await self._named(classes)).steered(**steering)
+
+    async def _named(self, classes: Sequence[str] | None) -> Vocabulary:
         own = self.predictor.classes
         names = tuple(name for word in classes or [OWN] for name in (own if word == OWN else [word]))
         known = self.predictor.cached_vocabulary(names)
@@ -161,12 +165,12 @@ class Service:
         return await run_in(self._names, self.predictor.vocabulary, names)
 
     async def predict(self, data: bytes, vocabulary: Vocabulary, top: int) -> dict[str, Any]:
-        """The best classes of an image, whether it looks like none of them, and with an operating point
-        what is decided. Raises Refused.
+        """The best classes of an image, whether it looks like none of them, with an operating point what is
+        decided, and of a steered vocabulary the best classes by the bundle's own weights. Raises Refused.
         """
         features = await self.batches.submit(await self.decode(data))
         image = features[None].to(vocabulary.text)
-        [(best, none, decision, decided)] = await run_in(
+        [(best, none, decision, decided, unchanged)] = await run_in(
             self._model, self.predictor.rank, image, vocabulary, top
         )
         answer = {
@@ -174,6 +178,8 @@ class Service:
             "none_of_these": none,
             "bundle": self.identity,
         }
+        if vocabulary.unchanged is not None:
+            answer["unchanged"] = [asdict(candidate) for candidate in unchanged]
         return answer | ({"decision": decision, "decided_class": decided or None} if decision else {})
 
     async def neighbors(

@@ -154,15 +154,15 @@ class Cache:
         title: str = "",
     ) -> Readout:
         """The readouts of images by their content, in the test view or in another one: ``load`` gives it by
-        index, and ``view`` is what it depends on. With the test view the class token after the last layer is
-        kept too. Progress is told under ``title``, if there is one.
+        index, and ``view`` is what it depends on. The class token after the last layer is kept too. Progress
+        is told under ``title``, if there is one.
         """
         clip, items = method.clip, self.number_images(images, indices)
         if not view:  # the same for copies
             items = [item[:HASH_BYTES] for item in items]
         base, _ = leave_subsets(images, indices)
         facts = (precision_for(clip, precision), getattr(base, "short_side", None), *view)
-        methods = [method, *([] if view or method.image_from > clip.image.depth else [frozen_clip(clip)])]
+        methods = [method, *([] if method.image_from > clip.image.depth else [frozen_clip(clip)])]
         names = [_readout_name(each, *facts) for each in methods]
         kept = [self._readouts.setdefault(name, {}) for name in names]
         pairs = zip(items, indices.tolist(), strict=True)

@@ -138,9 +138,9 @@ def used_training(settings: Mapping[str, Any], *, steps: bool, images: bool) -> 
     return {name: value for name, value in settings.items() if steps or name in used}
 
 
-def check_training(train: Mapping[str, Any]) -> dict[str, Any]:
-    """What a user sets of the training settings, checked. Raises SettingsError."""
-    return check_overrides(train, TrainSettings, "the settings of training")
+def check_training(train: Mapping[str, Any], what: str = "the settings of training") -> dict[str, Any]:
+    """What a user sets of the training settings, checked. Raises SettingsError, in the name of ``what``."""
+    return check_overrides(train, TrainSettings, what)
 
 
 def resolve_training(published: Mapping[str, Any], train: Mapping[str, Any]) -> TrainSettings:

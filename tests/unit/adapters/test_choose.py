@@ -70,9 +70,14 @@ def shares(**right: list[int]) -> dict[str, Tensor]:
 
 
 def test_the_best_wins_and_the_first_of_equals() -> None:
+    """And the first one stays within a standard error: 0.25 of four images, but one of sixteen in four."""
     groups = range(4)
-    assert pick_best(shares(first=[1, 1, 0, 0], second=[1, 1, 1, 0]), groups) == ("second", "the best")
+    assert pick_best(shares(first=[1, 1, 0, 0], second=[1, 1, 1, 1]), groups) == ("second", "the best")
     assert pick_best(shares(first=[1, 1, 0, 1], second=[1, 0, 1, 1]), groups)[0] == "first"
+    name, why = pick_best(shares(first=[1, 1, 0, 0], second=[1, 1, 1, 0]), groups)
+    assert name == "first"
+    assert "one standard error of the best, second" in why
+    assert pick_best(shares(first=[1, 0, 0, 0] * 4, second=[1, 1, 0, 0] * 4), range(16))[0] == "second"
 
 
 def test_a_change_of_method_says_what_it_costs() -> None:

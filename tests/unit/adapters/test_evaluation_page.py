@@ -1,16 +1,19 @@
 """The page of a bundle: its numbers are those of the scores, its mistakes the most confident ones."""
 
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from pandas import read_csv
 
-from dear.adapters.evaluation_page import write_evaluation
+from dear.adapters.evaluation_page import core_heads, write_evaluation
 from dear.adapters.predictor import Predictor
 from dear.backbone.clip import Clip
 from dear.data.dataset import Dataset
 from dear.data.loading import load_dataset
+from dear.methods.declaration import MethodSettings
+from dear.roles.table import HeadRole
 from tests.helpers.bundles import small_predictor
 from tests.helpers.data import CLASSES
 from tests.helpers.server import picture
@@ -59,3 +62,32 @@ def test_the_page_and_its_files(predictor: Predictor, toys: Dataset, tmp_path: P
     names = {path.name for path in files}
     assert {"classes.csv", "confusions.csv", "mistakes.csv", "figure-confusion.svg"} <= names
     assert "let_through,0.25" in (tmp_path / "page" / "scores.csv").read_text().splitlines()
+
+
+def test_attention_by_attribute(predictor: Predictor, toys: Dataset, tmp_path: Path) -> None:
+    """Of a core head for each attribute, in the plain CLIP and under the mask; the maps are the method's."""
+    _, (page, *_) = write_evaluation(tmp_path / "page", predictor, toys)
+    text = page.read_text()
+    assert "Attention by attribute" in text
+    images = text.count(", classified correctly</h3>") + text.count(", classified wrongly</h3>")
+    assert images in (1, 2)
+    assert text.count("under the mask, color token</small>") == images
+    assert text.count("plain CLIP, class token</small>") == 2 * images
+    bundle = replace(predictor.bundle, method="zero-shot", settings=MethodSettings(), roles=None, tensors={})
+    plain = Predictor(bundle, clip=predictor.clip)
+    _, (page, *_) = write_evaluation(tmp_path / "plain", plain, toys)
+    assert "Attention by attribute" not in page.read_text()
+
+
+def test_the_core_head_of_an_attribute_has_the_largest_share_the_last_of_equals(predictor: Predictor) -> None:
+    table = predictor.bundle.roles
+    assert table is not None
+    heads = [
+        HeadRole(4, 0, "core", "color", share={"color": 0.7}),
+        HeadRole(4, 1, "core", "color", share={"color": 0.9}),
+        HeadRole(4, 2, "core", "object", share={"object": 0.8}),
+        HeadRole(5, 0, "mixed", None, "color", share={"color": 1.0}),
+        HeadRole(5, 2, "core", "object", share={"object": 0.8}),
+    ]
+    found = core_heads(replace(table, attributes=("object", "color"), heads=tuple(heads)))
+    assert [(one.layer, one.head) for one in found] == [(5, 2), (4, 1)]

@@ -1,10 +1,14 @@
 """The operating point: its promise holds on new images, in simulation; costs, by hand; its words."""
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 
 from dear.adapters.costs import ANY, ASK, CostTable, read_costs
 from dear.adapters.operating import (
+    Decided,
     OperatingGoal,
     OperatingPoint,
     choose_point,
@@ -158,3 +162,18 @@ def test_a_wrong_goal_is_refused(tmp_path) -> None:  # type: ignore[no-untyped-d
         CostTable((("mug", ANY, 2.0),)).check(CLASSES)
     with pytest.raises(DataError, match="not for bowl, jug"):
         CostTable((("cup", ASK, 2.0),)).check(CLASSES)
+
+
+@pytest.mark.parametrize(
+    "change", [{"precision": 1.0}, {"precision": 0.0}, {"costs": CostTable(())}, {"precision": None}]
+)
+def test_a_point_of_a_stranger_is_checked(change: dict[str, Any]) -> None:
+    with pytest.raises(DataError):
+        replace(OperatingPoint(0.9, 0.8), **change)
+
+
+@pytest.mark.parametrize("change", [{"images": 0}, {"decided": 11}, {"right": 10}])
+def test_counts_of_a_stranger_are_checked(change: dict[str, int]) -> None:
+    measured = Decided(images=10, groups=10, decided=9, right=8, low=0.5, high=1.0, interval=(0.5, 1.0))
+    with pytest.raises(DataError):
+        replace(measured, **change)

@@ -13,7 +13,7 @@ import torch
 
 from dear.backbone import openclip as open_clip
 from dear.backbone.loading.tiny import WordTokenizer
-from dear.backbone.loading.tokenizer_file import FileTokenizer, read_tokenizer
+from dear.backbone.loading.tokenizer_file import FileTokenizer, find_tokenizer, read_tokenizer
 from dear.backbone.prompts import ClipReader, describe_cut_prompts
 from dear.errors import DataError, DearError, WeightsError
 from dear.reading.files import ReadingError
@@ -119,6 +119,16 @@ def test_a_damaged_file_is_one_line(key: str, value: Any, tmp_path: Path) -> Non
 
 # <pad> 0, cat 1, red 2, the spelling: a to z 3 to 28, 0 to 9 29 to 38, marks 39 to 70, <start> 71, <end> 72
 TOKENIZER = WordTokenizer(["red", "cat", "red"], context_length=7)
+
+
+def test_an_older_tokenizer_is_told_how_to_become_one_that_is_read(tmp_path: Path) -> None:
+    text = {"hf_tokenizer_name": "owner/siglip"}
+    for file, words in ((None, "Copy tokenizer.json"), ("spiece.model", "transformers import AutoTokenizer")):
+        if file:
+            (tmp_path / file).write_bytes(b"")
+        with pytest.raises(WeightsError, match=words) as caught:
+            find_tokenizer("ViT-B-16-SigLIP", text, tmp_path)
+        assert "\n" not in str(caught.value)
 
 
 def test_known_words_are_one_token() -> None:

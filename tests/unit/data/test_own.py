@@ -303,3 +303,15 @@ def test_a_file_of_another_kind(tmp_path: Path, settings: DataSettings) -> None:
     (tmp_path / "x.tar").write_text("x")
     refused(tmp_path / "x.tar", settings, r"is not a supported file.*\.csv, \.tsv, \.jsonl or \.zip")
     refused(tmp_path / "gone.csv", settings, "the file .*gone.csv does not exist")
+
+
+def test_each_data_set_of_a_run_has_its_own_group() -> None:
+    """By its name or the last part of its path; the others have the group of all."""
+    settings = DataSettings(group="site", groups='"clips=c[0-9]{1,2}", frames.csv=day')
+    assert [settings.of_dataset(name).group for name in ("clips", "photos/clips", "a/frames.csv", "b")] == [
+        "c[0-9]{1,2}", "c[0-9]{1,2}", "day", "site",
+    ]  # fmt: skip
+    assert DataSettings().of_dataset("clips") == DataSettings()
+    for wrong in ("clips", "clips=", "=x", "clips=a,clips=b", "clips=(", '"'):
+        with pytest.raises(SettingsError):
+            DataSettings(groups=wrong)

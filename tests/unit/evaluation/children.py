@@ -23,8 +23,7 @@ from dear.evaluation import runs, workers
 from dear.evaluation.experiment import Experiment, Machines
 from dear.evaluation.launch import launch
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
-from dear.evaluation.resolve import MethodSetup
-from dear.evaluation.trial import Trial
+from dear.evaluation.resolve import MethodSetup, ResolvedRun
 from dear.methods.registry import register
 from dear.progress import TrainingStep
 from dear.training.settings import TrainSettings
@@ -99,9 +98,9 @@ def launch_alone(experiment: Experiment, told: Any, stops: bool) -> None:
     torch.set_num_threads(1)
     run_record = runs.run_record
 
-    def tell_made(trial: Trial, *made: Any) -> dict[str, Any]:
-        told.put(trial.run.name)
-        return run_record(trial, *made)
+    def tell_made(run: ResolvedRun, *made: Any) -> dict[str, Any]:
+        told.put(run.name)
+        return run_record(run, *made)
 
     runs.run_record = tell_made
 

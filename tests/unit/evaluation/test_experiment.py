@@ -37,6 +37,7 @@ GOOD = Experiment(protocol=CrossDataset(), out=Path("out"), data=("tags",), meth
         ({"protocol": CrossDataset("")}, "name is empty"),
         ({"shots": (1, 2)}, "single number of shots"),
         ({"shots": (0,)}, "shots are"),
+        ({"dataset": DataSettings(groups="other=site")}, "unknown data set of --dataset.groups .other."),
         ({"protocol": Retrieval(), "methods": (MethodSetup("coop"),)}, "coop has no attribute features"),
         ({"train": {"epochs": 0}}, "epochs is 0"),
     ],

@@ -18,9 +18,9 @@ from dear.evaluation.dry_run import list_runs
 from dear.evaluation.experiment import Machines
 from dear.evaluation.launch import check_folders, launch, make_runs
 from dear.evaluation.resolve import MethodSetup
-from dear.evaluation.runs import RunResult, make_run
+from dear.evaluation.runs import RunResult
 from dear.evaluation.session import Session
-from dear.evaluation.workers import LostWorkerError, deal
+from dear.evaluation.workers import LostWorkerError, Task, deal
 from dear.methods.registry import register
 from tests.unit.evaluation.children import experiment, launch_alone, launch_and_tell, server
 
@@ -287,7 +287,8 @@ def test_a_process_loads_the_model_and_the_data_once(tmp_path: Path, monkeypatch
         monkeypatch.setattr(session, load.__name__, counted(load))
     sweep = experiment(tmp_path / "out", methods=ZERO, seeds=(1, 2, 3, 4))
     shared = Session()
-    assert [make_run(shared, run).record["seed"] for run in sweep.runs()] == [1, 2, 3, 4]  # type: ignore[union-attr]
+    tasks = [Task(run, shared.resolve_run(run)) for run in sweep.runs()]
+    assert [task.make(shared).record["seed"] for task in tasks] == [1, 2, 3, 4]  # type: ignore[union-attr]
     assert sorted(loads) == ["load_clip", "load_dataset"]
 
 

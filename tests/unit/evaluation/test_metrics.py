@@ -17,6 +17,7 @@ from dear.evaluation.metrics import (
     expected_error,
     log_loss,
     reliability,
+    separation,
     top5,
 )
 from dear.evaluation.predictions import Predictions, load_trunks, predict
@@ -95,7 +96,7 @@ def test_the_cache_saves_the_trunk_and_changes_nothing(small_clip: Clip) -> None
     from layer 3.
     """
     cache, images = Cache(10**7), Noise([0, 1, 2, 1, 0])
-    plain = evaluate(small_dear(small_clip), Noise([0, 1, 2, 1, 0]))
+    plain = evaluate(small_dear(small_clip), Noise([0, 1, 2, 1, 0]), batch=3)
     for _ in range(2):
         assert evaluate(small_dear(small_clip), images, batch=3, cache=cache) == plain
     for method in (zero_shot(small_clip), small_dear(small_clip, first=12)):
@@ -187,6 +188,7 @@ def test_all_classes_at_once_against_a_plain_loop(setup: MethodSetup, small_clip
     for model in (method, frozen):
         model.set_classes(names, TEMPLATES)
     hits: dict[str, dict[str, list[bool]]] = {half: {} for half in ("base", "novel")}
+    confidences: dict[str, list[float]] = {half: [] for half in hits}
     for item in range(len(dataset.test)):
         view = eval_views(dataset.test.load(torch.tensor([item])), 20)
         with torch.no_grad():
@@ -199,17 +201,29 @@ def test_all_classes_at_once_against_a_plain_loop(setup: MethodSetup, small_clip
             name: alone if setup.method == "mmrl" and at >= 2 else fused for at, name in enumerate(names)
         }
         by_rule = torch.stack([score[name][at] for at, name in enumerate(names)])
+        known = float(by_rule[:2].double().softmax(dim=0).max())
         switched = torch.cat([fused[:2], plain[2:]])
         label = names.index(dataset.classnames[int(dataset.test.labels[item])])
         half = hits["base" if label < 2 else "novel"]
+        confidences["base" if label < 2 else "novel"].append(known)
         for rule, row in (("accuracy", by_rule), ("decoupled", alone), ("zero_shot_for_new", switched)):
             half.setdefault(rule, []).append(int(row.argmax()) == label)
     for name, half in hits.items():
         for rule, rights in half.items():
             assert results["joint"][name][rule] == pytest.approx(sum(rights) / len(rights)), (name, rule)
+    pairs = [of_base > of_novel for of_base in confidences["base"] for of_novel in confidences["novel"]]
+    assert results["joint"]["novel"]["auroc"] == pytest.approx(sum(pairs) / len(pairs), abs=1 / len(pairs))
     joint = [results["joint"][name]["accuracy"] for name in ("base", "novel")]
     assert results["joint"]["hm"] == harmonic_mean(*joint)
     assert {*results["joint"]["novel"]["per_class"]} == {*names[2:]}
+
+
+def test_how_well_a_score_tells_known_from_new() -> None:
+    """By hand: of six pairs 3 are right and two are ties."""
+    known, new = torch.tensor([0.9, 0.5, 0.2]), torch.tensor([0.5, 0.2])
+    assert separation(known, new) == pytest.approx((3 + 2 / 2) / 6)
+    assert separation(known, torch.tensor([0.1])) == 1
+    assert separation(torch.tensor([0.1]), known) == 0
 
 
 def test_zero_shot_for_new_by_hand() -> None:

@@ -18,11 +18,12 @@ from dear.evaluation.experiment import Experiment, Machines
 from dear.evaluation.launch import open_session, plan_runs
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.protocols.few_shot import FewShot
-from dear.evaluation.records import SCHEMA
-from dear.evaluation.resolve import MethodSetup, ResolvedRun, run_name
-from dear.evaluation.runs import make_run, run_one
+from dear.evaluation.records import SCHEMA, run_name
+from dear.evaluation.resolve import MethodSetup, ResolvedRun
+from dear.evaluation.runs import run_one
 from dear.evaluation.session import Session
 from dear.evaluation.trial import Trial
+from dear.evaluation.workers import Task
 from dear.methods.gda.method import GDA
 from dear.progress import TrainingStep
 from dear.roles.variants import draw_roles, shuffle_roles, with_role
@@ -223,7 +224,7 @@ def test_only_the_data_sets_of_the_present_run_stay_in_memory(tmp_path: Path) ->
     experiment = Experiment(protocol=FewShot(), methods=(ZERO,), model="tiny", **options)
     session, (first, second), kept = Session(), experiment.runs(), list[Any]()
     for each in (first, first, second):
-        make_run(session, each)
+        Task(each, session.resolve_run(each)).make(session)
         kept.append(weakref.ref(session.resolve_run(each).source))
     gc.collect()
     assert [source() is None for source in kept] == [True, True, False]

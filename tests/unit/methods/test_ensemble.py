@@ -17,10 +17,10 @@ from dear.methods.ensemble import EnsembleSettings
 from dear.methods.ensemble.fitting import draw_folds, fit, fit_weights, measure_name_cost
 from dear.methods.ensemble.members import (
     MEAN_SCALE,
-    fit_discriminant,
+    fit_discriminants,
     fit_means,
     fit_regression,
-    list_members,
+    list_regressions,
 )
 from dear.methods.ensemble.method import Ensemble
 from tests.unit.methods.slow_names import slow_cost
@@ -44,7 +44,7 @@ def test_the_discriminant_is_scikit_learns(shrinkage: float) -> None:
     equal = [1 / CLASSES] * CLASSES
     model = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=shrinkage, priors=equal)
     expected = model.fit(features.numpy(), labels.numpy()).predict_proba(new.numpy())
-    weight, bias = fit_discriminant(features, labels, CLASSES, shrinkage)
+    [(weight, bias)] = fit_discriminants(features, labels, CLASSES, [shrinkage])
     np.testing.assert_allclose((new @ weight.T + bias).softmax(dim=1).numpy(), expected, rtol=1e-6)
 
 
@@ -78,7 +78,8 @@ def test_the_means_are_by_cosine() -> None:
 def test_what_does_not_vary_within_classes_has_no_covariance() -> None:
     features = torch.eye(CLASSES, EMBED).double().repeat(2, 1)
     labels = torch.arange(CLASSES).repeat(2)
-    found, expected = fit_discriminant(features, labels, CLASSES, 0.3), fit_means(features, labels, CLASSES)
+    [found] = fit_discriminants(features, labels, CLASSES, [0.3])
+    expected = fit_means(features, labels, CLASSES)
     assert all(torch.equal(*pair) for pair in zip(found, expected, strict=True))
 
 
@@ -98,6 +99,32 @@ def test_weights_are_at_least_0_and_the_best() -> None:
     best = minimize(objective, [0.3] * 3, bounds=[(0, None)] * 3, method="SLSQP", options={"ftol": 1e-12})
     assert weights.tolist() == pytest.approx(best.x.tolist(), abs=1e-3)
     assert weights[1] == 0
+
+
+@torch.no_grad()
+def test_views_that_teach_the_opposite_get_no_weight_and_others_do() -> None:
+    """Mirrored views, in which each class looks like another one; and views with other noise."""
+    features, labels = draw_features(each=24)
+    features, new = features.chunk(2)
+    labels, truth = labels.chunk(2)
+    text, order = torch.zeros(CLASSES, EMBED).double(), torch.arange(CLASSES)
+    plain = fit(features, labels, text, order, None, 0.01)
+    turned = features[
+        torch.cat([(labels == (label + 1) % CLASSES).nonzero()[:, 0] for label in labels.unique()])
+    ]
+    place = torch.cat([(labels == label).nonzero()[:, 0] for label in labels.unique()])
+    misleading = torch.empty_like(features).index_copy_(0, place, turned)
+    fitted = fit(features, labels, text, order, None, 0.01, [misleading])
+    of_views = sum(share for name, share in fitted.weights.items() if "views" in name)
+    assert of_views < 0.05 * sum(fitted.weights.values())
+    right, right_plain = (
+        float(((new @ each.weight.T + each.bias).argmax(dim=1) == truth).double().mean())
+        for each in (fitted, plain)
+    )
+    assert right >= right_plain - 1 / len(truth)
+    again = fit(features, labels, text, order, None, 0.01, [features])
+    of_views = sum(share for name, share in again.weights.items() if "views" in name)
+    assert of_views > 0.1 * sum(again.weights.values())
 
 
 def test_a_group_is_left_out_as_a_whole() -> None:
@@ -171,11 +198,9 @@ def test_one_image_of_each_class_counts_by_its_mean(small_clip: Clip) -> None:
     assert method.logits(features, method.text_features()).isfinite().all()
 
 
-def test_few_classifiers_are_fitted_to_much() -> None:
-    def names(images: int, embed: int, classes: int) -> list[str]:
-        return [name for name in list_members(images, embed, classes) if name.startswith("regression")]
-
-    assert [len(names(*size)) for size in ((100, 100, 10), (2000, 500, 50), (20_000, 500, 1000))] == [2, 1, 0]
+def test_few_regressions_are_fitted_to_much() -> None:
+    sizes = (100, 100, 10), (2000, 500, 50), (20_000, 500, 1000)
+    assert [len(list_regressions(*size)) for size in sizes] == [2, 1, 0]
 
 
 @torch.no_grad()

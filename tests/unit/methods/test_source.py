@@ -50,6 +50,16 @@ def forget() -> None:
     invalidate_caches()
 
 
+def test_tables_call_a_method_as_its_class_does(folder: Path) -> None:
+    """By the title in its declaration; packaged methods have none that it could inherit."""
+    base = "import dear\nfrom dear.methods.coop.method import CoOp\nclass Mine(CoOp):\n    "
+    for line, title in (("declaration = dear.Declaration(title='Gated CoOp')", "Gated CoOp"), ("pass", "")):
+        (folder / "stranger.py").write_text(base + line)
+        forget()
+        assert register("stranger:Mine").title == title
+    forget()
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_the_hash_changes_with_each_file_that_is_imported(name: str, folder: Path) -> None:
     module = import_module("mine.method")

@@ -127,11 +127,11 @@ def test_images_of_a_group_count_as_one(tmp_path: Path) -> None:
 
 
 def test_a_comparison_says_what_it_lacks() -> None:
-    """Of two targets and three seeds a transfer has no interval; of three targets it has."""
+    """Of two targets and one seed a transfer has no interval; of three targets it has."""
 
-    def notes(*targets: str) -> list[str]:
+    def notes(*targets: str, seeds: int = 3) -> list[str]:
         found = []
-        for seed, (method, gain) in product(range(3), (("coop", 0.0), ("maple", 0.1))):
+        for seed, (method, gain) in product(range(seeds), (("coop", 0.0), ("maple", 0.1))):
             run = record("tools", method, 0.5, 0.5, seed=seed, protocol="cross-dataset")
             run["targets"] = [{"name": name, "title": name, "identity": name} for name in targets]
             run["results"] = {"source": {"accuracy": 0.5, "decoupled": 0.5}}
@@ -142,14 +142,36 @@ def test_a_comparison_says_what_it_lacks() -> None:
             found.append(run)
         (grid,) = [grid for grid in tables_against(found, "coop") if grid.name == "cross-dataset-against"]
         assert (len(grid.columns), grid.rows[0].cells[0].mean) == (2, pytest.approx(5 * (len(targets) + 1)))  # type: ignore[union-attr]
-        assert (grid.rows[0].cells[1] is None) == (len(targets) < 3)
+        assert (grid.rows[0].cells[1] is None) == (len(targets) * seeds < 3)
         return [note for note in grid.notes if note.startswith(("No differences", "No interval"))]
 
     over_images = "No differences over images: the tables of a transfer"
     assert [note[: len(over_images)] for note in notes("toys", "tiles", "cars")] == [over_images]
-    few, images = notes("toys", "tiles")
-    assert few == "No interval and no p of maple − coop: 2 data sets of both, 3 are needed."
+    few, images = notes("toys", "tiles", seeds=1)
+    assert few == "No interval and no p of maple − coop: 2 pairs of data set and seed of both, 3 are needed."
     assert images.startswith(over_images)
+
+
+def test_two_data_sets_are_compared_over_their_seeds() -> None:
+    """By hand: differences of 1, 2, 3 and 3, 4, 5 points have the mean 3 and the deviation sqrt(2); half the
+    interval is t(5) sqrt(2 / 6), and p that of t = 3 / sqrt(2 / 6), by the density of t with 5 degrees.
+    """
+    runs = [
+        record(data, method, share, share, seed=seed)
+        for data, gain in (("tools", 0.01), ("toys", 0.03))
+        for seed in range(3)
+        for method, share in (("coop", 0.5), ("maple", 0.5 + gain + 0.01 * seed))
+    ]
+    (grid,) = [grid for grid in tables_against(runs, "coop") if grid.name == "base-to-novel-against"]
+    difference, p_value, *_ = grid.rows[0].cells
+    assert difference is not None
+    assert p_value is not None
+    assert (difference.mean, difference.seeds) == (pytest.approx(3), 6)
+    assert difference.spread == pytest.approx(2.570582 * (2 / 6) ** 0.5, abs=1e-5)
+    steps = np.linspace(3 / (2 / 6) ** 0.5, 2000, 4_000_001)
+    density = 8 / (3 * np.pi * 5**0.5) * (1 + steps**2 / 5) ** -3
+    assert p_value.mean == pytest.approx(2 * np.trapezoid(density, steps), rel=1e-3)
+    assert any("nothing of other data sets" in note for note in grid.notes)
 
 
 def test_retrievals_are_not_compared() -> None:

@@ -13,8 +13,8 @@ import pytest
 from dear.errors import DataError, UnknownNameError
 from dear.evaluation.predictions import predictions_file
 from dear.evaluation.protocols import PROTOCOLS
-from dear.evaluation.records import is_record_name
-from dear.evaluation.resolve import MethodSetup, run_name
+from dear.evaluation.records import is_record_name, run_name
+from dear.evaluation.resolve import MethodSetup
 from dear.report.records import read_folder
 from dear.report.report_page import write_folder_report
 from dear.writing import csv_text
@@ -58,7 +58,7 @@ def test_all_that_is_written(tmp_path: Path) -> None:
     with (tmp_path / "report" / "report.csv").open(newline="") as file:
         runs = [tuple(row.values()) for row in csv.DictReader(file)]
     facts = ("zero-shot", "", "tiny", "world", "tools", "2", "1", "16")
-    assert ("base-to-novel", *facts, "novel", "accuracy", "0.5") in runs
+    assert ("base-to-novel", *facts, "novel", "accuracy", "0.5", "") in runs
     page = made.html.read_text()
     assert "All &lt;of&gt; it" in page
     for name in names[1:]:

@@ -10,6 +10,7 @@ from dear.errors import DataError
 from dear.methods.registry import METHODS
 from dear.report.protocols import tables_of
 from dear.report.records import checked, data_set_title, deviations_of, distinct, distinct_by_key, readable
+from dear.report.report_page import report_page
 from dear.training.settings import TrainSettings
 from tests.helpers.records import record, records, report_html, role_table
 
@@ -203,6 +204,23 @@ def test_only_settings_that_differ_from_the_authors_are_deviations() -> None:
     assert deviations_of(closed_form) == {"crop": 0.3}
     # The label of a variant tells its settings, but not its training.
     assert deviations_of(run | {"overrides": other, "variant": "more tokens"}) == {"epochs": both["epochs"]}
+
+
+def test_a_method_of_others_is_called_by_its_title() -> None:
+    """In tables and LaTeX, and in options of the report; its path is told where another has the title too."""
+    gated = record("tools", "gated:Gated", 0.6, 0.6, title="Gated CoOp", roles=None, fusion_weights=None)
+    runs = [record("tools", "coop", 0.5, 0.5), gated]
+    for name in ("gated:Gated", "Gated CoOp"):
+        page = report_page(title="t", records=runs, against=name, main=name)
+        (against,) = [grid for grid in page.tables if grid.name == "base-to-novel-against"]
+        assert [row.label for row in against.rows] == ["coop − Gated CoOp"]
+        assert "Tools: Gated CoOp & " in page.tables[0].to_latex()
+    twin = record("tools", "other:Gated", 0.7, 0.7, title="Gated CoOp", roles=None, fusion_weights=None)
+    labels = [row.label for row in report_page(title="t", records=[*runs, twin]).tables[0].rows]
+    assert {"Tools: gated:Gated", "Tools: other:Gated"} < {*labels}
+    as_coop = [runs[0], {**gated, "title": "coop"}]
+    labels = [row.label for row in report_page(title="t", records=as_coop).tables[0].rows]
+    assert {"Tools: coop", "Tools: gated:Gated"} < {*labels}
 
 
 def test_settings_of_steps_part_no_records_of_methods_without_steps() -> None:

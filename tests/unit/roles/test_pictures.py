@@ -52,6 +52,25 @@ def test_the_images_are_those_of_the_slow_reference(small_clip: Clip, convention
     assert found.considered == 53
 
 
+def test_a_head_looks_where_its_first_images_say(small_clip: Clip) -> None:
+    """Patches and class token add up to the projection of the contribution, whose mean is not taken off."""
+    images = Noise(LABELS)
+    found, text = chosen(small_clip, images, 5)
+    pixels = small_clip.normalize_pixels(eval_views(images.load(torch.arange(53)), 20))
+    every = head_contributions(small_clip.image, pixels, [5, 3]).heads.double().numpy()
+    assert found.looks.keys() == found.heads.keys()
+    for (layer, head), looks in found.looks.items():
+        assert [look.image for look in looks] == [one.image for one in found.heads[layer, head].most[:2]]
+        data = every[:, [5, 3].index(layer), head]
+        space = np.linalg.svd(data, full_matrices=False)[2][:6]
+        direction = text[published(data, text, 1, 6)[0]] @ space.T @ space
+        for look in looks:
+            assert look.grid.shape == (5, 5)
+            whole = float(look.grid.sum()) + look.class_token
+            wanted = float(data[look.image] @ direction / np.linalg.norm(direction))
+            assert whole == pytest.approx(wanted, abs=1e-5)
+
+
 def test_ties_few_images_and_a_head_that_does_nothing(small_clip: Clip) -> None:
     most, least = extremes(torch.tensor([1.0, 3, 3, 0, 0, 2, 1]), 2)
     assert (most, least) == ([(1, 3.0), (2, 3.0)], [(3, 0.0), (4, 0.0)])

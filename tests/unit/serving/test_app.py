@@ -57,8 +57,9 @@ FORM = b'--b\r\nContent-Disposition: form-data; name="image"; filename="x"\r\n\r
 TEXT = st.text(max_size=60)
 NUMBER = st.integers(-(2**70), 2**70).map(str) | st.floats().map(str) | TEXT
 ROUTES = st.sampled_from(["predict", "batch", "neighbors", "attention", "info", "roles", "x"])
+NAMES = "top classes fusion decoupled layer head token png by weights count x"
 PARAMETERS = st.dictionaries(
-    st.sampled_from(["top", "classes", "layer", "head", "token", "png", "by", "weights", "count", "x"]),
+    st.sampled_from(NAMES.split()),
     NUMBER | st.lists(TEXT, max_size=4).map(",".join),
     max_size=4,
 )
@@ -306,3 +307,20 @@ def test_the_containers_health_check_succeeds_if_the_server_answers(
     exec(program, {})
     assert asked == [("http://127.0.0.1:7860/health", 200)]
     assert "EXPOSE 7860" in text
+
+
+def test_a_request_steers_the_features(serve: Serve, predictor: Predictor) -> None:
+    client = serve()
+    learned = client.get("/api/info").json()["fusion"]
+    assert learned == pytest.approx(predictor.own_vocabulary.weights())
+    own = client.post("/api/predict", content=PNG).json()
+    assert "unchanged" not in own
+    for parameters in ({"fusion": "class=1,color=0,object=0"}, {"decoupled": "true"}):
+        steered = client.post("/api/predict", content=PNG, params=parameters).json()
+        assert steered["unchanged"] == own["top"]
+        for candidate in steered["top"]:
+            assert candidate["evidence"]["color"] == candidate["evidence"]["object"] == 0
+            assert candidate["evidence"]["class"] == pytest.approx(candidate["logit"])
+    for wrong in ("colour=0", "color", "class=-1", "color=nan", '"'):
+        answer = client.post("/api/predict", content=PNG, params={"fusion": wrong})
+        assert (answer.status_code, answer.json()["kind"]) == (400, "parameter")

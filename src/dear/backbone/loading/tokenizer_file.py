@@ -27,7 +27,8 @@ from dear.reading.typed import shown, typed
 
 FILE, SETTINGS = "tokenizer.json", "tokenizer_config.json"
 WORDS = "vocab.json"  # of older models
-OTHER_FILES = (SETTINGS, "spiece.model", WORDS)  # that transformers writes too
+OLDER_FILES = ("spiece.model", "vocab.txt")
+OTHER_FILES = (SETTINGS, OLDER_FILES[0], WORDS)  # that transformers writes too
 PADDING = {"WordPiece": ["[PAD]"], "Unigram": ["<pad>"], "BPE": ["<pad>", "<|endoftext|>"]}
 """The padding token if the settings name none: the first in the vocabulary. BPE's second is CLIP's."""
 SIDES = {"GemmaTokenizer": "left", "Siglip2Tokenizer": "left"}
@@ -142,6 +143,12 @@ def find_tokenizer(
         )
         if folder is not None:
             remedy = f"Copy {FILE} and {SETTINGS} of the model into that folder."
+            if older := next((of for of in OLDER_FILES if (folder / of).is_file()), None):
+                remedy = (
+                    f'If you trust the source of its {older}, let transformers write {FILE}: python -c "from '
+                    f"transformers import AutoTokenizer as A; A.from_pretrained({str(folder)!r})"
+                    f'.save_pretrained({str(folder)!r})"'
+                )
         raise WeightsError(
             f"the tokenizer of {name} ({folder or shown(repository)}) cannot be loaded: {error} {remedy}"
         ) from error

@@ -2,8 +2,10 @@
 their evidence.
 """
 
+import copy
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Self
 
 import torch
 from jaxtyping import Float
@@ -27,13 +29,13 @@ from dear.methods.base import (
     Trunk,
 )
 from dear.methods.dear import METHOD, DearSettings, FusionLoss
-from dear.methods.optional import PlacesTokens, WeighsFeatures
+from dear.methods.optional import HasFusion, PlacesTokens
 from dear.methods.shared import cosine_distance, normal
 from dear.roles.mask import role_mask
 from dear.roles.table import RoleTable
 
 
-class Dear(Method, PlacesTokens, WeighsFeatures):
+class Dear(Method, PlacesTokens, HasFusion):
     """Decomposed attention-role adaptation. CLIP is frozen; trained are the attribute tokens T, the text
     tokens P, the projection W of attribute features and the fusion scalars w.
 
@@ -88,6 +90,7 @@ class Dear(Method, PlacesTokens, WeighsFeatures):
 
     declaration = METHOD
     target = "trunk"
+    given_alpha: Tensor | None = None  # feature: weights in place of the learned ones
     settings: DearSettings
     mask: Tensor  # layer head query key: M of each layer of the span
     read: Tensor  # the positions of the class token and the attribute tokens
@@ -182,7 +185,12 @@ class Dear(Method, PlacesTokens, WeighsFeatures):
     @property
     def alpha(self) -> Float[Tensor, "feature"]:
         """The weight of each feature; they sum to one."""
-        return self.fusion.softmax(dim=0)
+        return self.fusion.softmax(dim=0) if self.given_alpha is None else self.given_alpha
+
+    def with_fusion(self, weights: Sequence[float]) -> Self:
+        steered = copy.copy(self)
+        steered.given_alpha = self.fusion.new_tensor(weights)
+        return steered
 
     def logits(self, image: ImageFeatures, text: TextFeatures, *, decoupled: bool = False) -> Logits:
         """Sum of alpha_k s_k: because all s_k share f_t, the features are summed first."""

@@ -13,10 +13,12 @@ class EnsembleSettings(MethodSettings):
     images of other people's pictures (recipes/study/PREDICTIONS.md, twentieth round).
 
     Attributes:
+        views: Random views of each image that some of the classifiers are fitted to, beside the test view.
         penalty: Weight of the squared weights of the classifiers, where these are fitted to left-out images.
     """
 
-    penalty: Annotated[float, Range(0, 1000)] = 0.01
+    views: Annotated[int, Range(0, 10_000)] = 2
+    penalty: Annotated[float, Range(0, 1000)] = 0.1
 
 
 METHOD = Declaration(

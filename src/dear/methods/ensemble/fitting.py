@@ -2,6 +2,7 @@
 what is computed, and why.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +13,7 @@ from scipy.optimize import minimize
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from dear.methods.ensemble.members import Linear, list_members
+from dear.methods.ensemble.members import Linear, fit_members, list_members, list_regressions
 from dear.methods.names import NameCost, NameMargins, measure_names
 from dear.methods.shared import find_basis
 
@@ -49,25 +50,28 @@ def fit(
     order: Int[Tensor, "class"],
     groups: Int[Tensor, "item"] | None,
     penalty: float,
+    views: Sequence[Float[Tensor, "item embed"]] = (),
 ) -> Fit:
-    """Fit the members to all images, and their weights to images that are left out with their groups. Each
-    class has images. ``text`` is times 1 / tau; ``order`` is the place of each class in an order that does
-    not depend on the numbers of classes.
+    """Fit the members to all images, some to further ``views`` of these too, and their weights to images that
+    are left out with their groups. Each class has images. ``text`` is times 1 / tau; ``order`` is the place
+    of each class in an order that does not depend on the numbers of classes.
     """
     classes = len(text)
     # Nothing outside of the span of the images changes the scores of these, and few images span little.
-    basis = find_basis(features)
-    spanned, by_text = features @ basis, features @ text.T
-    members = list_members(len(features), basis.shape[1], classes)
-    fitted = [member(spanned, labels, classes) for member in members.values()]
+    all_views = torch.stack([features, *views], dim=1)
+    basis = find_basis(all_views.flatten(0, 1))
+    in_basis, by_text = all_views @ basis, features @ text.T
+    spanned = in_basis[:, 0]
+    regressions = list_regressions(len(features), basis.shape[1], classes)
+    fitted = fit_members(in_basis, labels, classes, regressions)
     fold_of, scores, items = draw_folds(features, labels, order, groups), [], []
     for fold in fold_of[fold_of >= 0].unique():
         kept, left_out = fold_of != fold, (fold_of == fold).nonzero().flatten()
         if len(labels[kept].unique()) < classes:  # a group of several classes holds all images of one
             continue
         of_fold = [
-            _score(member(spanned[kept], labels[kept], classes), spanned[left_out])
-            for member in members.values()
+            _score(member, spanned[left_out])
+            for member in fit_members(in_basis[kept], labels[kept], classes, regressions)
         ]
         scores.append(torch.stack([by_text[left_out], *of_fold]))
         items.append(left_out)
@@ -87,7 +91,9 @@ def fit(
     of_images = weights[1:].tolist()
     weight = sum(share * matrix for share, (matrix, _) in zip(of_images, fitted, strict=True)) @ basis.T
     bias = sum(share * offset for share, (_, offset) in zip(of_images, fitted, strict=True))
-    names = dict(zip(("text", *members), weights.tolist(), strict=True))
+    names = dict(
+        zip(("text", *list_members(regressions, has_views=bool(views))), weights.tolist(), strict=True)
+    )
     return Fit(weight, bias, float(weights[0]), names, (float(parts[0]), float(parts[1])), name_cost)
 
 

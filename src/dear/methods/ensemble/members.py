@@ -1,7 +1,6 @@
 """The members of the ensemble: linear classifiers of unit features, each a matrix and a bias, in float64."""
 
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Sequence
 
 import torch
 from jaxtyping import Float, Int
@@ -20,13 +19,11 @@ AFFORDABLE = 10_000_000, 100_000_000
 """Images x dimensions x classes up to which all logistic regressions are fitted, and one is: each costs some
 hundred times as many operations, the closed forms a few times."""
 MOST_ITERATIONS = 200
-ENOUGH = 1e-5
+ENOUGH = 1e-4
 """Largest derivative of a mean loss at which a logistic regression is taken."""
 
 Linear = tuple[Float[Tensor, "class embed"], Float[Tensor, "class"]]
 """W and b of scores W f + b."""
-Member = Callable[[Float[Tensor, "item embed"], Int[Tensor, "item"], int], Linear]
-"""Fits a classifier to unit features, their labels and the number of classes, each of which has images."""
 
 
 def fit_means(features: Float[Tensor, "item embed"], labels: Int[Tensor, "item"], classes: int) -> Linear:
@@ -35,22 +32,29 @@ def fit_means(features: Float[Tensor, "item embed"], labels: Int[Tensor, "item"]
     return weight, weight.new_zeros(classes)
 
 
-def fit_discriminant(
-    features: Float[Tensor, "item embed"], labels: Int[Tensor, "item"], classes: int, shrinkage: float
-) -> Linear:
-    """The linear discriminant with equal priors, s_k = f P mu_k - mu_k P mu_k / 2, where P^-1 is the shrunk
-    covariance within classes, (1 - a) S + a tr(S) / d I. That of class means if nothing varies within them.
+def fit_discriminants(
+    features: Float[Tensor, "item embed"],
+    labels: Int[Tensor, "item"],
+    classes: int,
+    shrinkages: Sequence[float] = SHRINKAGES,
+) -> list[Linear]:
+    """Linear discriminants with equal priors, s_k = f P mu_k - mu_k P mu_k / 2, where P^-1 is the shrunk
+    covariance within classes, (1 - a) S + a tr(S) / d I, for each a. Those of class means if nothing varies
+    within them.
     """
     means = class_means(features, labels, classes)
     centered = features - means[labels]
-    covariance = centered.T @ centered / len(features)
+    covariance = centered.T @ centered / len(features)  # which is what takes long, once for all
     variance = covariance.diagonal().mean()
     if variance * len(covariance) <= NEGLIGIBLE:
-        return fit_means(features, labels, classes)
-    shrunk = (1 - shrinkage) * covariance
-    shrunk.diagonal().add_(shrinkage * variance)
-    weight = torch.cholesky_solve(means.T, torch.linalg.cholesky(shrunk)).T
-    return weight, -(weight * means).sum(dim=1) / 2
+        return [fit_means(features, labels, classes)] * len(shrinkages)
+    fitted = []
+    for shrinkage in shrinkages:
+        shrunk = (1 - shrinkage) * covariance
+        shrunk.diagonal().add_(shrinkage * variance)
+        weight = torch.cholesky_solve(means.T, torch.linalg.cholesky(shrunk)).T
+        fitted.append((weight, -(weight * means).sum(dim=1) / 2))
+    return fitted
 
 
 def fit_regression(
@@ -100,11 +104,32 @@ def class_means(
     return sums / torch.bincount(labels, minlength=classes)[:, None]
 
 
-def list_members(images: int, embed: int, classes: int) -> Mapping[str, Member]:
-    """The members by name that can be fitted to so many images in reasonable time."""
+def list_regressions(images: int, embed: int, classes: int) -> Sequence[float]:
+    """The C of those that can be fitted to so many images in reasonable time."""
     all_of, one_of = AFFORDABLE
     size = images * embed * classes
-    losses = WEIGHTS_OF_LOSS if size <= all_of else WEIGHTS_OF_LOSS[:1] if size <= one_of else ()
-    members: dict[str, Member] = {"means": fit_means}
-    members |= {f"discriminant {each}": partial(fit_discriminant, shrinkage=each) for each in SHRINKAGES}
-    return members | {f"regression {each:g}": partial(fit_regression, weight_of_loss=each) for each in losses}
+    return WEIGHTS_OF_LOSS if size <= all_of else WEIGHTS_OF_LOSS[:1] if size <= one_of else ()
+
+
+def list_members(regressions: Sequence[float], *, has_views: bool) -> list[str]:
+    """The names of what `fit_members` fits, in its order."""
+    names = ["means", *(f"discriminant {each}" for each in SHRINKAGES)]
+    names += [f"regression {each:g}" for each in regressions]
+    return names + [f"discriminant {each} of views" for each in SHRINKAGES if has_views]
+
+
+def fit_members(
+    images: Float[Tensor, "item view embed"],
+    labels: Int[Tensor, "item"],
+    classes: int,
+    regressions: Sequence[float],
+) -> list[Linear]:
+    """All members: fitted to the first view of each image and, if there are others, to all of them, each of
+    which counts as an image. Each class has images.
+    """
+    features, views = images[:, 0], images.shape[1]
+    members = [fit_means(features, labels, classes), *fit_discriminants(features, labels, classes)]
+    members += [fit_regression(features, labels, classes, each) for each in regressions]
+    if views > 1:
+        members += fit_discriminants(images.flatten(0, 1), labels.repeat_interleave(views), classes)
+    return members

@@ -23,9 +23,10 @@ from dear.methods.shared import (
 
 
 class Ensemble(Method, LeavesOut, ResizesTensors, WeighsFeatures):
-    """Nothing is trained in steps, and no random view is needed. With f the unit feature of an image, t_k the
-    text feature of class k, and linear classifiers W_j f + b_j, fitted to the images in their test views
-    (`dear.methods.ensemble.members`): class means, linear discriminants and logistic regressions,
+    """Nothing is trained in steps. With f the unit feature of an image, t_k the
+    text feature of class k, and linear classifiers W_j f + b_j (`dear.methods.ensemble.members`), fitted to
+    the images in their test views: class means, linear discriminants and logistic regressions, and further
+    discriminants, fitted to random views too,
 
         s_k = beta f t_k / tau + sum over j of alpha_j (W_j f + b_j)_k
 
@@ -87,13 +88,14 @@ class Ensemble(Method, LeavesOut, ResizesTensors, WeighsFeatures):
 
     @torch.no_grad()
     def before_training(self, images: TrainingImages) -> None:
-        """Fit everything to the test view of each image."""
-        features = self.frozen_image(images.view(None)).double()
+        """Fit everything to the test view of each image, and some of it to random views."""
+        numbers = (None, *range(self.settings.views))
+        features, *views = (self.frozen_image(images.view(number)).double() for number in numbers)
         present, labels = images.labels.unique(return_inverse=True)
         text = float(self.clip.scale) * self.frozen_text.double()[present]
         order = order_by_name(self.classnames).to(present.device)[present]
         groups = None if images.groups is None else images.groups.to(labels.device)
-        fitted = fit(features, labels, text, order, groups, self.settings.penalty)
+        fitted = fit(features, labels, text, order, groups, self.settings.penalty, views)
         self._resize(len(present))
         self.trained.copy_(name_hashes(self.classnames)[present.cpu()])
         self.weight.copy_(fitted.weight)

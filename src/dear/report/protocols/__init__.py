@@ -14,7 +14,7 @@ from dear.evaluation.protocols import PROTOCOLS
 from dear.report.differences import difference_grid
 from dear.report.drawing import Drawing
 from dear.report.grid import Cell, Grid
-from dear.report.records import Record, deviation_notes, grouped, protocol, readable
+from dear.report.records import Record, choice_notes, deviation_notes, grouped, protocol, readable
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,10 @@ def summaries_of(
         elif against is not None:
             runs = summary.runs  # without those of the ablations
             tables.append((difference_grid(name, summary.measure, summary.outcomes, runs, against), runs))
-        grids = [replace(grid, notes=(*grid.notes, *deviation_notes(of_grid))) for grid, of_grid in tables]
+        grids = [
+            replace(grid, notes=(*grid.notes, *deviation_notes(of_grid), *choice_notes(of_grid)))
+            for grid, of_grid in tables
+        ]
         summaries.append(replace(summary, grids=grids))
     return summaries
 

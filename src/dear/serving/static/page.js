@@ -1,5 +1,7 @@
 // The page: queries the API and shows the responses. Text only becomes text nodes, never markup.
 
+import { AttributeMaps, coreHeads } from "./attributes.js";
+import { Steering } from "./steering.js";
 import { PictureTable, breakable, dropped, percent } from "./table.js";
 
 const $ = (id) => document.getElementById(id);
@@ -9,6 +11,8 @@ let info; // what is served
 let roles = []; // of the heads, if the bundle has them
 let image = null; // the chosen file
 let table; // of many pictures
+let maps; // of attention by attribute
+let steering; // the weights of the features
 const asking = {}; // the running request of each panel
 
 function el(tag, attributes = {}, ...children) {
@@ -71,15 +75,17 @@ function asked() {
 function classify() {
   const others = asked();
   if (!image) return;
-  ask("result", "predict", { top: $("top").value }, others ? { classes: others } : {}, async (response) => {
-    const { top, none_of_these: none, decision, decided_class: decided } = await response.json();
+  ask("result", "predict", { top: $("top").value, ...steering.parameters() }, others ? { classes: others } : {}, async (response) => {
+    const { top, none_of_these: none, decision, decided_class: decided, unchanged } = await response.json();
     explain(top[0].evidence);
     $("correct").hidden = !info.corrections;
     $("label").value = none ? "none" : top[0].name;
     $("saved").hidden = true;
-    const classes = top.map((one, rank) => candidate(one, rank, rank ? top[0] : top[1], none));
+    const learned = ({ name }) => unchanged?.find((one) => one.name === name);
+    const classes = top.map((one, rank) => candidate(one, rank, rank ? top[0] : top[1], none, learned(one)));
     const told = none ? [el("p", { class: "alert" }, `None of these; nearest: ${top[0].name}.`)] : [];
     if (decision) told.push(el("p", { class: "decision" }, decided ? `Decided: ${decided}.` : "This one goes to a person."));
+    if (unchanged) told.push(el("p", { class: "unchanged" }, `With the weights as learned: ${unchanged.slice(0, 3).map((one) => `${one.name} ${percent(one.probability)}`).join(", ")}.`));
     return [...told, ...classes];
   });
 }
@@ -132,7 +138,8 @@ function sentence(first, second) {
 }
 
 // A class, expandable to why it is more or less likely than another class: in words, and behind a fold in numbers.
-function candidate(one, rank, other, none) {
+// With other weights, also in numbers by the weights as learned.
+function candidate(one, rank, other, none, learned) {
   const between = (feature) => one.evidence[feature] - (other ? other.evidence[feature] : 0);
   const counted = Object.entries(one.evidence).filter(([feature, value]) => visible(value) || visible(between(feature)));
   const longest = Math.max(1e-9, ...counted.map(([feature]) => Math.abs(between(feature))));
@@ -140,16 +147,18 @@ function candidate(one, rank, other, none) {
     el("th", { scope: "row" }, feature),
     el("td", { class: "wide" }, signed(between(feature) / longest)),
     ...(other ? [el("td", { class: "n" }, number(between(feature)))] : []),
-    el("td", { class: "n" }, number(value))));
+    el("td", { class: "n" }, number(value)),
+    ...(learned ? [el("td", { class: "n" }, number(learned.evidence[feature]))] : [])));
   const heads = [["feature", ""], ["", ""], ...(other ? [[rank ? "vs. first" : "vs. second", "n", `how much more than to ${other.name}`]] : []),
-    ["adds to the score", "n"]];
+    ["adds to the score", "n"], ...(learned ? [["as learned", "n"]] : [])];
   const table = el("table", {},
     el("thead", {}, el("tr", {}, ...heads.map(([name, kind, title]) => el("th", { scope: "col", class: kind, ...(title ? { title } : {}) }, name)))),
     el("tbody", {}, ...rows),
     ...(rows.length > 1 ? [el("tfoot", {}, el("tr", {}, el("th", { scope: "row" }, "sum"), el("td"),
       ...(other ? [el("td", { class: "n" }, number(one.logit - other.logit))] : []),
-      el("td", { class: "n" }, number(one.logit))))] : []));
-  const numbers = el("details", { class: "numbers" }, el("summary", {}, "In numbers"), table);
+      el("td", { class: "n" }, number(one.logit)),
+      ...(learned ? [el("td", { class: "n" }, number(learned.logit))] : [])))] : []));
+  const numbers = el("details", { class: "numbers", ...(learned ? { open: "" } : {}) }, el("summary", {}, "In numbers"), table);
   const words = other ? [el("p", { class: "why" }, rank ? sentence(other, one) : sentence(one, other))] : [];
   return el("details", rank || none ? { class: "class" } : { class: "class", open: "" },
     el("summary", {}, el("span", { class: "name" }, one.name),
@@ -179,6 +188,7 @@ function signed(share) {
 function look() {
   mark();
   if (!image || !$("looking").open) return;
+  maps.show(image);
   const [layer, head] = [$("layer").value, $("head").value];
   const token = document.querySelector("#tokens input:checked").value;
   ask("attention", "attention", { layer, head, token, png: true }, {}, async (response) => {
@@ -360,7 +370,7 @@ async function start() {
       + (zero_shot === undefined ? "" : `zero-shot ${percent(zero_shot)}, `) + `chance ${percent(chance)}.`;
     $("tested").hidden = false;
   }
-  $("operating").textContent = info.operating.join(" ");
+  $("operating").textContent = info.operating[0] || "";
   $("operating").hidden = !info.operating.length;
   table = new PictureTable(info, { answer, el, choose: (file) => {
     take(file);
@@ -374,6 +384,8 @@ async function start() {
   heads();
   $("tokens").append(...["class", ...info.attributes].map((name, at) =>
     el("label", {}, el("input", { type: "radio", name: "token", value: name, ...(at ? {} : { checked: "" }) }), ` ${name}`)));
+  maps = new AttributeMaps(coreHeads(roles, info.attributes), { answer, el });
+  steering = new Steering(info.fusion, { el, changed: classify });
   $("mixture").replaceChildren(...(info.index?.features || []).map(weight));
   if (roles.length) {
     drawRoles(map);
