@@ -42,7 +42,6 @@ ALLOWED = {
     "evaluation/ablations.py": "the ablations of DeAR's paper, whose method is named there once",
     "curation/outlier_fit.py": "the evidence of DeAR+, fitted beside any method",
     "curation/outliers.py": "the evidence of DeAR+, fitted beside any method",
-    "curation/outlier_fit.py": "the same",
     "roles/table.py": "a method without head roles, in a message",
     "adapters/facts.py": "the baseline, beside an accuracy",
 }
