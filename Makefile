@@ -6,6 +6,8 @@
 SHELL := /bin/bash
 # Set-up targets must not be left incomplete.
 .DELETE_ON_ERROR:
+# Without bytecode, every process compiles torch anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -27,7 +29,7 @@ index="$${UV_DEFAULT_INDEX:-$${PIP_INDEX_URL:-$$($(BIN)/python -m pip config get
 $(BIN)/uv
 endef
 UV_INSTALL = @echo "installing into $(VENV) (the first time takes a few minutes)"; \
-	$(RUN_UV) pip install --python $(BIN)/python --constraint $(CONSTRAINTS)
+	$(RUN_UV) pip install --compile-bytecode --python $(BIN)/python --constraint $(CONSTRAINTS)
 
 .PHONY: help demo test test-long check format docs site release screenshots pretrain bench bench-gpu zoo pins clean
 

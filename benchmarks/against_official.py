@@ -39,6 +39,7 @@ from dear.backbone.preprocess import Preprocess  # noqa: E402
 from dear.evaluation.protocols.base_to_novel import BaseToNovel  # noqa: E402
 from dear.evaluation.resolve import MethodSetup, resolve  # noqa: E402
 from dear.methods.base import Method  # noqa: E402
+from dear.methods.optional import step_hooks  # noqa: E402
 from dear.methods.registry import METHODS, build_method  # noqa: E402
 from dear.training.seeding import generator  # noqa: E402
 from tools.parity import small  # noqa: E402
@@ -139,18 +140,19 @@ class Sides:
         """A step of ours as the training loop makes it."""
         method = self.ours(clip, self.method)
         optimizer = small.optimizer_of(case_of(self.theirs), method.trainable)
+        hooks = step_hooks(method)
         method.train()
 
         def step() -> float:
             with mixed(clip.image.projection.device, precision):
                 trunk = method.image_trunk(self.pixels)
-                method.before_step(generator(1, "step", 0, 0))
+                hooks.before_step(generator(1, "step", 0, 0))
                 parts = method.loss(trunk, self.labels)
             value = float(parts["loss"].detach())
             optimizer.zero_grad()
-            method.backward(parts, lambda loss: loss)
+            hooks.backward(parts, lambda loss: loss)
             optimizer.step()
-            method.after_step(0.5)
+            hooks.after_step(0.5)
             return value
 
         return step

@@ -84,7 +84,7 @@ def role_table(clip: Clip) -> RoleTable:
 
 def dear_on(clip: Clip, classnames: Sequence[str]) -> Dear:
     """DeAR with the roles of ``role_table``."""
-    method = Dear(clip, role_table(clip), torch.Generator().manual_seed(0), DearSettings())
+    method = Dear(clip, torch.Generator().manual_seed(0), DearSettings(), roles=role_table(clip))
     method.to(clip.image.projection.device)
     method.set_classes(classnames, [TEMPLATE])
     return method

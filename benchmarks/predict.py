@@ -36,7 +36,8 @@ from torch.nn.functional import normalize
 from torch.utils.data import DataLoader
 
 from dear.adapters.bundle import Bundle
-from dear.adapters.predictor import BATCH, Predictor
+from dear.adapters.encoder import BATCH
+from dear.adapters.predictor import Predictor
 from dear.backbone.clip import Clip
 from dear.backbone.device import mixed, precision_for
 from dear.backbone.names import Precision

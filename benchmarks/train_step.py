@@ -88,7 +88,7 @@ def measure_regularization(options: argparse.Namespace, classes: int) -> list[di
     def without() -> Tensor:
         image, text = method.image_features(method.image_trunk(pixels)), method.text_features()
         fusion = fusion_loss(method.alpha[0], method.settings.fusion_loss)
-        return method.label_loss(method.scores(image, text), labels) + 0.7 * fusion
+        return method.label_loss(method.training_logits(image, text), labels) + 0.7 * fusion
 
     def usual() -> Tensor:
         return method.loss(method.image_trunk(pixels), labels)["loss"]

@@ -33,11 +33,10 @@ class AdapterSettings(dear.MethodSettings):
 class Adapter(dear.Method):
     """Mixes a share of a two-layer network's output into the image embedding; text features stay frozen."""
 
-    name = "adapter"
     settings: AdapterSettings
 
     def __init__(self, clip, generator, settings=None):
-        super().__init__(clip, settings or AdapterSettings())
+        super().__init__(clip, generator, settings or AdapterSettings())
         # No layer is changed: both spans begin after the last one, so images are encoded once and cached.
         self.image_from, self.text_from = clip.image.depth + 1, clip.text.depth + 1
         embed, hidden = clip.image.embed_dim, self.settings.hidden

@@ -2,18 +2,20 @@
 
     python examples/classify_onnx.py classifier.onnx photo.jpg ...
 
-The pixels are those of `dear predict`: upright, 8 bits, white behind transparency, then resized and cut as
-the preprocessing of the model has it, which the file holds.
+The pixels are those of `dear predict`: upright, in sRGB, 8 bits, white behind transparency, then resized and
+cut as the preprocessing of the model has it, which the file holds.
 """
 
+import io
 import json
 import os
 import sys
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image, ImageCms, ImageOps
 
 
 def read_picture(path: str | Path) -> Image.Image:
@@ -24,10 +26,39 @@ def read_picture(path: str | Path) -> Image.Image:
     if picture.mode.startswith("I;16"):
         levels = abs(65535.0 * white_is_zero - np.asarray(picture)) / 257  # of 65535 to 255
         picture = Image.fromarray(levels.round().astype(np.uint8))
+    picture = convert_to_srgb(picture)
     if picture.has_transparency_data:
         picture = picture.convert("RGBA")
         picture = Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture)
     return picture.convert("RGB")
+
+
+def convert_to_srgb(picture: Image.Image) -> Image.Image:
+    """The picture with the colors of its embedded profile in sRGB, as a screen shows it. It stays as it is
+    with 16 bits, with a damaged profile, and with one that is sRGB but for rounding.
+    """
+    profile, mode = picture.info.get("icc_profile"), picture.mode
+    if not isinstance(profile, bytes) or mode not in ("RGB", "RGBA", "P", "L", "LA", "CMYK"):
+        return picture
+    mode = {"L": "L", "LA": "L", "CMYK": "CMYK"}.get(mode, "RGB")
+    try:
+        source, target = ImageCms.ImageCmsProfile(io.BytesIO(profile)), ImageCms.createProfile("sRGB")
+        intent, flags = ImageCms.Intent.RELATIVE_COLORIMETRIC, ImageCms.Flags.BLACKPOINTCOMPENSATION
+        transform = ImageCms.buildTransform(source, target, mode, "RGB", intent, flags)
+    except (ImageCms.PyCMSError, OSError, ValueError, TypeError):
+        return picture
+    if mode != "CMYK":
+        levels = range(0, 256, 15)
+        colors = bytes(level for color in product(levels, repeat=len(mode)) for level in color)
+        probe = Image.frombytes(mode, (len(colors) // len(mode), 1), colors)
+        pairs = zip(transform.apply(probe).tobytes(), probe.convert("RGB").tobytes(), strict=True)
+        if max(abs(new - old) for new, old in pairs) <= 3:
+            return picture
+    alpha = picture.convert("RGBA").getchannel("A") if picture.has_transparency_data else None
+    converted: Image.Image = transform.apply(picture.convert(mode))
+    if alpha is not None:
+        converted.putalpha(alpha)
+    return converted
 
 
 def compute_pixels(picture: Image.Image, view: dict[str, Any]) -> np.ndarray:
@@ -67,7 +98,25 @@ def main(model: str, *paths: str) -> None:
         found = dict(zip(outputs, answers, strict=True))
         ranked = sorted(zip(found["probabilities"][0], classes, strict=True), reverse=True)
         best = [f"{name} {share:.1%}" for share, name in ranked[:3]]
-        print(f"{path}:", *["none of these?"] * bool(found.get("none_of_these", [0])[0]), ", ".join(best))
+        is_none = bool(found.get("none_of_these", [0])[0])
+        decision = decide(found["probabilities"][0], classes, json.loads(facts.get("operating", "null")))
+        said = ["to a person:" if is_none and decision else decision, "none of these?" if is_none else ""]
+        print(f"{path}:", *filter(None, said), ", ".join(best))
+
+
+def decide(probabilities: np.ndarray, classes: list[str], operating: dict[str, Any] | None) -> str:
+    """What the operating point of the file says of an image; "" for a file without one."""
+    if operating is None:
+        return ""
+    if "costs" in operating:
+        expected = probabilities @ np.array(operating["costs"])
+        best, asked = int(expected.argmin()), operating["person"]
+        goes = None not in asked and float(probabilities @ np.array(asked)) < expected[best]
+    else:
+        best = int(probabilities.argmax())
+        threshold = operating["thresholds"][best]
+        goes = threshold is None or probabilities[best] < threshold
+    return "to a person:" if goes else f"decided {classes[best]}:"
 
 
 if __name__ == "__main__":

@@ -102,7 +102,7 @@ def main() -> None:
         with serving(bundle, examples) as address:
             tab.goto(address)
             tab.locator("#examples button").first.click()
-            tab.wait_for_selector("#result details[open] tbody tr")
+            tab.wait_for_selector("#result details[open] .why")
             tab.wait_for_load_state("networkidle")
             take(tab, "page.png")
         tab.goto((demo / "report.html").as_uri())

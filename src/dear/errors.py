@@ -22,6 +22,7 @@ NO_MEMORY = ("can't allocate memory", "not enough memory", "out of memory")
 """What torch's allocators say."""
 
 LONGEST_MESSAGE = 1500  # characters
+MOST_OF_OTHERS = 200  # characters of another library's message
 
 
 class DearError(Exception):
@@ -136,6 +137,14 @@ def fault(error: DataError) -> None:
     faults[str(error)] = None
 
 
+def rename_in_faults(before: str, after: str) -> None:
+    """Replace a text, such as the name of a folder, in the faults that were collected so far."""
+    if (faults := _faults.get()) is not None:
+        renamed = {text.replace(before, after): None for text in faults}
+        faults.clear()
+        faults.update(renamed)
+
+
 @contextmanager
 def as_fault() -> Iterator[None]:
     """Context in which a DataError is a `fault`."""
@@ -182,5 +191,10 @@ def installation(extra: str) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of another library's error, up to 200 characters; its class if it is empty."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+    """The first line of another library's error, cut after a word of its first 200 characters; its class if
+    it is empty.
+    """
+    line = (str(error).strip() or type(error).__name__).splitlines()[0]
+    if len(line) <= MOST_OF_OTHERS:
+        return line
+    return f"{line[: MOST_OF_OTHERS + 1].rsplit(maxsplit=1)[0][:MOST_OF_OTHERS]} ..."

@@ -80,6 +80,25 @@ def group_share_interval(
     return share_interval(share * items, items)
 
 
+def exact_share_bounds(correct: "ArrayLike", groups: "Sequence[Hashable] | ArrayLike") -> tuple[float, float]:
+    """The bound below the share of items that count and the bound above it, each by itself at `LEVEL`, where
+    items of a group count together: those of Clopper and Pearson, for as many items as are worth so much if
+    each is on its own. Where each item has a group of its own they are exact.
+
+    Source: Clopper and Pearson, Biometrika 26 (1934); Korn and Graubard, Survey Methodology 24 (1998).
+    """
+    import numpy as np
+    from scipy.special import betaincinv  # scipy.stats takes half a second to load
+
+    values, numbers = np.asarray(correct, dtype=float), number_groups(groups)
+    share, weights = float(values.mean()), np.full(len(values), 1 / len(values))
+    items = effective_items(values - share, weights, numbers, share * (1 - share))
+    hits, misses = share * items, (1 - share) * items
+    low = float(betaincinv(hits, misses + 1, 1 - LEVEL)) if hits > ROUNDING else 0.0
+    high = float(betaincinv(hits + 1, misses, LEVEL)) if misses > ROUNDING else 1.0
+    return low, high
+
+
 def mean_difference_error(
     first: "ArrayLike", second: "ArrayLike", groups: "Sequence[Hashable] | ArrayLike | None" = None
 ) -> float:
@@ -95,6 +114,20 @@ def mean_difference_error(
     if len(sums) < 2:
         return math.inf
     return float(np.sqrt(len(sums) / (len(sums) - 1) * np.square(sums).sum()) / count)
+
+
+def mean_interval(
+    values: "ArrayLike", groups: "Sequence[Hashable] | ArrayLike | None" = None
+) -> tuple[float, float]:
+    """The normal interval, at `LEVEL`, of the mean of values of which groups are independent
+    (`mean_difference_error`), within the range of these; the whole range for a single group.
+    """
+    import numpy as np
+
+    items = np.asarray(values, dtype=float)
+    least, most, mean = float(items.min()), float(items.max()), float(items.mean())
+    width = QUANTILE * mean_difference_error(items, np.zeros_like(items), groups)
+    return max(least, mean - width), min(most, mean + width)
 
 
 def number_groups(groups: "Sequence[Hashable] | ArrayLike") -> "NDArray[Any]":

@@ -37,6 +37,7 @@ ALLOWED = {
     "data/settings.py": "a rule of the few-shot pick, and the folder of the package's cache",
     # So is a setting.
     "data/loading.py": "what to do with broken images",
+    "data/scan.py": "what to do with broken images",
     # What belongs to one method.
     "evaluation/ablations.py": "the ablations of DeAR's paper, whose method is named there once",
     "curation/outliers.py": "the evidence of DeAR+, fitted beside any method",

@@ -17,11 +17,12 @@ from dear.methods.base import Method, TrainingImages
 from dear.methods.dear_plus import DearPlusSettings
 from dear.methods.declaration import MethodSettings
 from dear.methods.gda import GdaSettings
-from dear.methods.registry import METHODS, build_method, method_class
+from dear.methods.optional import LearnsUnlabeled, UsesAllImages, keep_known_scores, read_out
+from dear.methods.registry import METHODS, build_method
 from dear.methods.tip_adapter import TipAdapterSettings
 from tests.helpers.methods import TEMPLATE, MakeClip, role_table, seeded
 
-CHEAP = [name for name in METHODS if method_class(name).cheap]
+CHEAP = [name for name, declared in METHODS.items() if declared.cheap]
 ALWAYS = {"zero-shot", "linear-probe", "tip-adapter", "dear+"}
 """The methods that are fitted to whatever images there are."""
 
@@ -81,7 +82,7 @@ class Case:
         @torch.no_grad()
         def view(number: int | None) -> Tensor:
             shifted = drawn.roll(0 if number is None else number + 1, dims=3)
-            return method.read_out(method.image_trunk(shifted))
+            return read_out(method, method.image_trunk(shifted))
 
         return TrainingImages(labels, view, number_groups(self.groups, labels))
 
@@ -112,7 +113,7 @@ numbers of classes matter to dear+ alone.
 def build(name: str, settings: MethodSettings | None, roles: bool, clip: Clip, classes: int) -> Method:
     table = role_table(clip) if roles else None
     method = build_method(name, clip, seeded(1), roles=table, settings=settings)
-    method.spares_known = True  # as in a bundle
+    keep_known_scores(method)  # as in a bundle
     method.set_classes(CLASSES[:classes], TEMPLATE)
     return method
 
@@ -151,13 +152,14 @@ def test_it_fits_or_says_why_not(
 
 def fit(method: Method, images: TrainingImages, others: Float[Tensor, "other 3 20 20"]) -> dict[str, Tensor]:
     """Fit a method as `dear fit` does, and return what it has computed."""
-    method.before_training(images)
+    if isinstance(method, UsesAllImages):
+        method.before_training(images)
     tensors = dict[str, Tensor]()
     if method.name == "dear+":
         tensors |= {f"left-out scores {number}": of for number, of in enumerate(method.fitted.left_out)}
-    if method.takes_unlabeled:
+    if isinstance(method, LearnsUnlabeled):
         with torch.no_grad():
-            readout = method.read_out(method.image_trunk(others))
+            readout = read_out(method, method.image_trunk(others))
         gain = method.add_unlabeled(images, TrainingImages(torch.full((3,), -1), lambda _: readout))
         tensors |= {name: torch.tensor(value) for name, value in gain.items()}
     return tensors | method.stored_tensors()
@@ -168,6 +170,7 @@ def test_where_all_are_one_group_dear_plus_takes_each_image_for_itself(make_smal
     scores = []
     for groups in GROUPS[:2]:
         method, case = build("dear+", None, False, clip, 3), Case("different", "several a class", groups, 3)
+        assert isinstance(method, UsesAllImages)
         method.before_training(case.images(method))
         scores.append(score(method, draw_pictures("different", torch.zeros(5), seed=7)))
     assert torch.equal(*scores)

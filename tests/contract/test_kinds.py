@@ -21,6 +21,7 @@ from dear.backbone.loading.tiny import WordTokenizer
 from dear.backbone.vision import VisionTower
 from dear.errors import SettingsError
 from dear.methods.base import Method
+from dear.methods.optional import step_hooks
 from dear.methods.registry import METHODS
 from dear.roles.mask import role_mask
 from tests.conftest import CONTEXT, MEAN, STD, WORDS
@@ -88,7 +89,7 @@ def test_it_learns_and_leaves_the_frozen_weights_alone(kind: str, name: str) -> 
     torch.testing.assert_close(features.norm(dim=-1), torch.ones(features.shape[:-1]))
     if method.trainable:
         parts = method.loss(method.image_trunk(images()), LABELS, *target(method))
-        method.backward(parts, small.unscaled)
+        step_hooks(method).backward(parts, small.unscaled)
         assert all(one.grad is not None for one in method.trainable)
         reached = [_reached(one) for one in method.trainable]
         losses = train(method, 5)
@@ -173,7 +174,7 @@ def class_attention(tower: VisionTower, images: Tensor, layers: Sequence[int]) -
         block = tower.block(layer)
         if layer in layers:
             query, key, _ = block.query_key_value(x, rotation=rotation)
-            query = query[:, :, :1] if tower.readout is None else query[:, :, first_patch:]
+            query = query[:, :, :1] if tower.pool is None else query[:, :, first_patch:]
             weights = attention_weights(query, key).mean(dim=2)
             maps[layer] = weights[:, :, first_patch:].unflatten(-1, (tower.side, tower.side))
         if layer < max(layers):

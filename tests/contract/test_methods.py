@@ -20,6 +20,7 @@ from dear.evaluation.session import Session
 from dear.methods.base import TokenLayout
 from dear.methods.coop import CoOpSettings
 from dear.methods.declaration import MethodSettings
+from dear.methods.optional import ResizesTensors, image_block, step_hooks, token_layout
 from dear.methods.registry import METHODS, build_method
 from dear.progress import TrainingStep
 from dear.training import loop
@@ -70,11 +71,11 @@ def test_it_has_a_reference(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name in METHODS if name in DECLARED])
 def test_it_is_as_its_folder_declares(name: str, clip: Clip) -> None:
     method, declared = make(name, clip), METHODS[name]
-    assert method.name == name
+    assert method.declaration is declared
     assert type(method).__name__ == declared.implementation
     assert type(method).__module__ == f"dear.methods.{declared.folder}.method"
     assert type(method.settings) is declared.settings
-    assert bool(method.trainable) == declared.trains
+    assert bool(method.trainable) == (declared.trains is not None)
     assert method.open_vocabulary == declared.open_vocabulary
     trained = {small.of_any_layer(n) for n, p in method.named_parameters() if p.requires_grad}
     assert trained == DECLARED[name]
@@ -82,7 +83,7 @@ def test_it_is_as_its_folder_declares(name: str, clip: Clip) -> None:
     assert {small.of_any_layer(n) for n in method.state_dict().keys() - buffers} == DECLARED[name]
     assert not any(p.requires_grad for p in clip.parameters())
     without = partial(build_method, name, clip, torch.Generator())
-    if declared.needs_roles and not declared.without_roles:
+    if declared.roles == "required":
         with pytest.raises(RoleTableError, match="--roles FILE"):
             without()
     else:
@@ -94,10 +95,11 @@ def test_it_is_as_its_folder_declares(name: str, clip: Clip) -> None:
 def test_the_layout_says_where_the_patches_are(name: str, clip: Clip) -> None:
     """In the first layer that has learned tokens, keys of the patches are those of the untouched image."""
     method, tower = make(name, clip), clip.image
+    layout = token_layout(method)
     if method.image_from > tower.depth:
-        assert method.layout == TokenLayout()
+        assert layout == TokenLayout()
         return
-    block = method.image_block(method.image_from)
+    block = image_block(method, method.image_from)
     trunk, seen, attend = method.image_trunk(images()), list[Tensor](), block.attend
 
     def watched(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -107,12 +109,12 @@ def test_the_layout_says_where_the_patches_are(name: str, clip: Clip) -> None:
     block.attend = watched
     method.image_features(trunk)
     learned = seen[0].shape[2] - 26
-    first = 1 + learned * method.layout.before_patches
+    first = 1 + learned * layout.before_patches
     torch.testing.assert_close(
         seen[0][:, :, first : first + 25], block.query_key_value(trunk)[1][:, :, 1:], rtol=1e-5, atol=1e-5
     )
-    assert 0 <= sum(method.layout.tokens_by_name.values()) <= learned
-    assert {*method.layout.tokens_by_name} <= {*method.features}
+    assert 0 <= sum(layout.tokens_by_name.values()) <= learned
+    assert {*layout.tokens_by_name} <= {*method.features}
 
 
 @pytest.mark.parametrize("name", TRAINED)
@@ -165,7 +167,8 @@ def test_classes_can_be_changed_and_changed_back(
         method.set_classes(OTHERS, TEMPLATE)
         assert (method.classnames, scores(method).shape) == (tuple(OTHERS), (7, 5))
         other, saved = make(name, clip, classes=OTHERS), method.state_dict()
-        other.make_room(saved)
+        if isinstance(other, ResizesTensors):
+            other.resize_to(saved)
         other.load_state_dict(saved)  # some keep what they made of the classes that were trained on
         assert torch.equal(scores(method), scores(other))
     else:
@@ -196,13 +199,13 @@ def test_fused_scores_lie_within_the_temperature(name: str, clip: Clip) -> None:
     """
     method = make(name, clip)
     scale = float(getattr(method, "scale", clip.scale))
-    if method.cosine_scores:
+    if method.declaration.cosine_scores:
         assert scores(method).abs().max() <= scale * (1 + 1e-6)
     image, text = method.image_features(method.image_trunk(images())), method.text_features()
-    if not method.cosine_scores and len(method.features) > 1:
+    if not method.declaration.cosine_scores and len(method.features) > 1:
         of_class = method.evidence(image, text)[0]
         torch.testing.assert_close(scores(method, decoupled=True), of_class, rtol=0, atol=1e-5)
-    elif method.text_depends_on_image or not method.cosine_scores:
+    elif method.declaration.text_depends_on_image or not method.declaration.cosine_scores:
         assert torch.equal(scores(method, decoupled=True), scores(method))
     else:
         torch.testing.assert_close(scores(method, decoupled=True), scale * image[0] @ text.T)
@@ -273,7 +276,7 @@ def test_prompts_in_chunks_give_the_same_gradients(name: str, make_small_clip: M
         method.text_chunk = chunk
         method.zero_grad()
         parts = method.loss(trunk, LABELS, *given)
-        method.backward(parts, small.unscaled)
+        step_hooks(method).backward(parts, small.unscaled)
         found.append((parts["loss"].detach(), [parameter.grad for parameter in method.trainable]))
     for other in found[1:]:
         torch.testing.assert_close(other, found[0], rtol=1e-8, atol=1e-11)

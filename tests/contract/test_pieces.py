@@ -19,6 +19,7 @@ from dear.methods.coop import CoOpSettings
 from dear.methods.declaration import MethodSettings
 from dear.methods.mmrl import MmrlSettings
 from dear.methods.mmrlpp import MmrlPlusSettings
+from dear.methods.optional import HasTeacher
 from dear.methods.registry import METHODS, build_method
 from tests.helpers.data import CLASSES
 from tests.helpers.methods import OTHERS, SETTINGS, TEMPLATE, MakeClip, images, make, role_table, seeded
@@ -70,8 +71,8 @@ def test_few_prompts_are_in_memory(
 ) -> None:  # fmt: skip
     clip = make_small_clip(dtype=torch.float64)
     method = build_method(name, clip, seeded(1), roles=role_table(clip), settings=settings)
-    if (teacher := METHODS[name].teacher) is not None:
-        method.set_teacher(make(teacher, clip))
+    if isinstance(method, HasTeacher):
+        method.set_teacher(make(METHODS[name].teacher or "", clip))
     for values in method.parameters():
         values.add_(torch.randn(values.shape, generator=seeded(5), dtype=values.dtype) / 10)
     method.set_classes(names, TEMPLATE)

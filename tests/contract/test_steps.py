@@ -16,11 +16,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from dear.methods.base import Method
-from dear.methods.registry import method_class
+from dear.methods.optional import step_hooks
+from dear.methods.registry import METHODS
 from tests.helpers.methods import LABELS, TRAINED, MakeClip, images, make, target
 
 # Skip Tuning chooses classes by the images of each batch: how many, it must ask its device.
-STEPPED = [name for name in TRAINED if method_class(name).takes_steps and name != "skip"]
+STEPPED = [name for name in TRAINED if METHODS[name].trains == "in steps" and name != "skip"]
 
 
 class NothingFromTheCpu(TorchDispatchMode):
@@ -57,11 +58,12 @@ def there(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
 
 def step(method: Method, trunk: Tensor, labels: Tensor, given: tuple[Tensor, ...]) -> None:
     """The part of a step before its losses are read, and that after the optimizer's."""
+    hooks = step_hooks(method)
     method.train()
     parts = method.loss(trunk, labels, *given)
-    method.backward(parts, lambda loss: loss)
+    hooks.backward(parts, lambda loss: loss)
     assert any(parameter.grad is not None for parameter in method.trainable)
-    method.after_step(0.5)
+    hooks.after_step(0.5)
 
 
 @pytest.mark.parametrize("name", STEPPED)

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import warnings
@@ -155,8 +154,7 @@ def start_server(served: Path) -> Iterator[Start]:
     yield start
     for server in processes:
         if server.poll() is None:
-            server.send_signal(signal.SIGINT)
-            assert server.wait(30) == 0
+            server.kill()
         server.communicate()
 
 

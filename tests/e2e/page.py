@@ -1,8 +1,6 @@
 """A server of a small bundle, and tabs of headless Chromium."""
 
 import shutil
-import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,10 +13,10 @@ from dear.backbone.clip import Clip
 from dear.retrieval.build import build_index
 from dear.retrieval.index import open_index
 from dear.serving.limits import Limits
-from dear.serving.server import listen, server_of
 from dear.serving.service import Service
 from tests.helpers.bundles import small_predictor
 from tests.helpers.server import picture, png
+from tests.helpers.server import serving as serving_app
 
 for name, extra in (("uvicorn", "app"), ("playwright", "dev")):
     pytest.importorskip(name, reason=f"the extra `{extra}` is not installed")
@@ -32,18 +30,11 @@ PHONE = {"width": 390, "height": 844}
 
 @contextmanager
 def serving(service: Service, token: str | None = None) -> Iterator[str]:
-    """A server in a thread, as the command runs it; its address."""
+    """A service with its page; its address."""
     from dear.serving.app import create_app
 
-    server = server_of(create_app(service, token=token, page=True))
-    opened = listen("127.0.0.1", 0, None)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [opened]}, daemon=True)
-    thread.start()
-    while not server.started:
-        time.sleep(0.05)
-    yield f"http://127.0.0.1:{opened.getsockname()[1]}/"
-    server.should_exit = True
-    thread.join(30)
+    with serving_app(create_app(service, token=token, page=True)) as address:
+        yield address
 
 
 @pytest.fixture

@@ -245,6 +245,16 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     assert (done.returncode, done.stderr) == (141, "")
 
 
+@pytest.mark.skipif(os.name == "nt", reason="needs a shell")
+@pytest.mark.parametrize(("closed", "code"), [(">&-", 0), ("<&-", 0), (">&- <&- 2>&-", 0)])
+def test_closed_streams_are_no_error(closed: str, code: int) -> None:
+    words = [sys.executable, "-m", "dear.cli.main", "data", "list"]
+    command = ["sh", "-c", f'"$@" {closed}', "sh", *words]
+    done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, check=False)
+    assert (done.returncode, done.stderr) == (code, "")
+    assert bool(done.stdout) == (">" not in closed)
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 @pytest.mark.parametrize("words", [["--help"], ["data", "list"]])
 def test_a_full_stdout_is_one_line(words: list[str]) -> None:

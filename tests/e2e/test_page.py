@@ -32,23 +32,27 @@ def test_the_page(service: Service, browse: Open, tmp_path: Path) -> None:
         for hidden in ("#result details", "#look", "#near", "#roles button"):  # nothing to control yet
             assert not page.locator(hidden).first.is_visible()
         page.set_input_files("#file", str(good))
-        page.wait_for_selector("#result details[open] tbody tr")
-        assert page.locator("#result details").count() == 3
-        best = page.locator("#result details[open]")
+        page.wait_for_selector("#result details[open] .why")
+        assert page.locator("#result .class").count() == 3
+        best = page.locator("#result .class[open]")
+        wanted, second = service.predictor.predict(picture(3), top=2).top
+        assert best.locator(".why").inner_text().startswith(f"Rather “{wanted.name}” than “{second.name}”")
+        assert not best.locator("tbody").is_visible()  # numbers are folded away
         assert best.locator("tbody th").all_inner_texts() == ["class", "color", "object"]
         assert "“color”: how well its color fits the name of the class." in page.locator("#said").inner_text()
-        [wanted] = service.predictor.predict([picture(3)], top=1)
+        told = [text.replace("−", "-") for text in best.locator("tbody td:nth-child(4)").all_inner_texts()]
+        assert told == [f"{value:+.2f}" for value in wanted.evidence.values()]
+        gaps = [value - second.evidence[name] for name, value in wanted.evidence.items()]
         told = [text.replace("−", "-") for text in best.locator("tbody td:nth-child(3)").all_inner_texts()]
-        assert told == [f"{value:+.2f}" for value in wanted.best.evidence.values()]
-        assert any(text.startswith("-") for text in told)
-        assert best.locator(".against").count() == sum(text.startswith("-") for text in told)
+        assert told == [f"{gap:+.2f}" for gap in gaps]
+        assert best.locator(".against").count() == sum(gap < 0 for gap in gaps)
         page.wait_for_selector("#neighbors img")
         assert "3.png" not in page.locator("#neighbors").inner_text()  # the query itself is left out
         assert not page.locator("#layer").is_visible()  # folded away until somebody looks
         assert not [url for url in page.asked if "api/attention" in url]
         page.click("#look summary")
         page.wait_for_selector("#attention img")
-        assert best.locator("tfoot td").nth(1).inner_text() == f"{wanted.best.logit:+.2f}".replace("-", "−")
+        assert best.locator("tfoot td").nth(2).inner_text() == f"{wanted.logit:+.2f}".replace("-", "−")
         # It fits the width of a phone, and everything came from this server.
         assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
         assert [url for url in page.asked if not url.startswith((address, "data:", "blob:"))] == []
@@ -58,7 +62,7 @@ def test_the_page(service: Service, browse: Open, tmp_path: Path) -> None:
         page.fill("#others", "red house, blue tree")
         page.press("#others", "Enter")
         page.wait_for_selector("#result .name:has-text('blue tree')")
-        assert page.locator("#result details").count() == 2
+        assert page.locator("#result .class").count() == 2
         assert "red house, blue tree" in page.locator("#classes .among").inner_text()
         page.fill("#others", "red house,red house")
         page.press("#others", "Enter")
@@ -213,7 +217,7 @@ def test_other_classes_are_set_before_any_picture(service: Service, browse: Open
         page.wait_for_selector("#classes .among:has-text('red house, blue tree')")
         page.set_input_files("#file", str(tmp_path / "photo.png"))
         page.wait_for_selector("#result .name:has-text('blue tree')")
-        assert page.locator("#result details").count() == 2
+        assert page.locator("#result .class").count() == 2
         assert page.said == []
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dear.data.images.photos import file_hash, hash_image
+from dear.data.images.forms import file_hash, hash_image
 from dear.data.sources.corrections import read_corrections
 from dear.serving.service import Service
 from tests.e2e.page import Open, pytestmark, serving  # noqa: F401
@@ -55,9 +55,14 @@ def test_the_page_corrects_what_it_shows(
         page.click("#correct button")
         page.wait_for_selector("#saved:has-text('counts once it lies there')")
         assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+        page.wait_for_selector("#neighbors figcaption:has-text('of no class (corrected)')")
         page.fill("#label", " _ ")
         page.click("#correct button")
         page.wait_for_selector("#saved:has-text('label is empty')")
+        bad = {"name": "bad.png", "mimeType": "image/png", "buffer": b"no picture"}
+        page.set_input_files("#file", bad)
+        page.wait_for_selector("#result [role=alert]")
+        assert not page.locator("#correct").is_visible()  # it would be of the picture before
         assert page.said == [
             "Failed to load resource: the server responded with a status of 400 (Bad Request)"
         ]

@@ -40,18 +40,19 @@ def with_token(server: tuple[subprocess.Popen[str], str]) -> str:
 
 
 @pytest.mark.skipif(CURL is None, reason="there is no curl")
-def test_the_requests_with_curl(served: Path, with_token: str) -> None:
-    (served / ".curlrc").write_text("fail-with-body\nsilent\nno-progress-meter\n")  # a refusal is an error
+def test_the_requests_with_curl(served: Path, with_token: str, tmp_path: Path) -> None:
+    place = shutil.copytree(served, tmp_path / "served")
+    (place / ".curlrc").write_text("fail-with-body\nsilent\nno-progress-meter\n")  # a refusal is an error
     assert START.strip() == "dear serve my-classifier"  # `start_server` adds the index, for the neighbors
     assert REQUESTS.count(ADDRESS) == 4
-    environment = os.environ | {"HOME": str(served), "CURL_HOME": str(served), "DEAR_TOKEN": TOKEN}
+    environment = os.environ | {"HOME": str(place), "CURL_HOME": str(place), "DEAR_TOKEN": TOKEN}
     words = ["bash", "-ec", REQUESTS.replace(ADDRESS, with_token)]
-    done = subprocess.run(words, cwd=served, env=environment, capture_output=True, text=True)
+    done = subprocess.run(words, cwd=place, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.startswith('{"top":[{"name":')
     assert done.stdout.count('{"results":[{"top":[{"name":') == 1
     assert '{"neighbors":[{"path":' in done.stdout
-    with Image.open(served / "look.png") as look:
+    with Image.open(place / "look.png") as look:
         assert look.format == "PNG"
 
 
@@ -89,12 +90,13 @@ def test_the_token(with_token: str, cup: bytes) -> None:
         assert stranger.post("/api/predict", content=cup).status_code == 200
 
 
-def test_the_end(server: tuple[subprocess.Popen[str], str]) -> None:
-    """The last test of this server."""
-    process, _ = server
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(10) == 0
-    assert TOKEN not in process.stderr.read()
+@pytest.mark.parametrize("ending", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
+def test_the_end(start_server: Start, ending: signal.Signals) -> None:
+    process, _ = start_server(token=TOKEN)
+    process.send_signal(ending)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert TOKEN not in said
 
 
 @pytest.mark.parametrize("options", ["--host 0.0.0.0", "--port 70000", "--token a;b", "--origin clip"])

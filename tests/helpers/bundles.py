@@ -9,6 +9,7 @@ from dear.adapters.facts import BundleScores, TrainingFacts
 from dear.adapters.predictor import Predictor
 from dear.backbone.clip import Clip
 from dear.methods.base import Method
+from dear.methods.optional import HasTeacher, UsesAllImages
 from dear.methods.registry import METHODS, build_method
 from tests.helpers.methods import CLASSES, SETTINGS, TEMPLATE, all_images, make, role_table, small_dear
 
@@ -27,10 +28,11 @@ def fitted(name: str, clip: Clip, settings: Any = None) -> tuple[Bundle, Method]
     """A method with parameters moved away from where they start, as training does, and its bundle."""
     mine = settings or SETTINGS.get(name) or METHODS[name].settings()
     method = build_method(name, clip, torch.Generator().manual_seed(1), roles=role_table(clip), settings=mine)
-    if (teacher := METHODS[name].teacher) is not None:
-        method.set_teacher(make(teacher, clip))
+    if isinstance(method, HasTeacher):
+        method.set_teacher(make(METHODS[name].teacher or "", clip))
     method.set_classes(CLASSES, TEMPLATE)
-    method.before_training(all_images(method))
+    if isinstance(method, UsesAllImages):
+        method.before_training(all_images(method))
     generator = torch.Generator().manual_seed(2)
     with torch.no_grad():
         for parameter in method.trainable:
@@ -41,7 +43,7 @@ def fitted(name: str, clip: Clip, settings: Any = None) -> tuple[Bundle, Method]
         model="small",
         pretrained="random",
         weights=clip.identity,
-        roles=role_table(clip) if METHODS[name].needs_roles else None,
+        roles=role_table(clip) if METHODS[name].roles else None,
         classes=tuple(CLASSES),
         templates=tuple(TEMPLATE),
         tensors={k: v.detach().clone() for k, v in method.stored_tensors().items()},

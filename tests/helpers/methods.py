@@ -23,6 +23,7 @@ from dear.methods.dear import DearSettings
 from dear.methods.dear.method import Dear
 from dear.methods.dear_plus import DearPlusSettings
 from dear.methods.declaration import MethodSettings
+from dear.methods.optional import ComputesTargets, HasTeacher, UsesAllImages, read_out, step_hooks
 from dear.methods.prograd import ProGradSettings
 from dear.methods.promptsrc import PromptSrcSettings
 from dear.methods.registry import METHODS, build_method
@@ -103,10 +104,11 @@ def make(
     generator = seeded(seed) if isinstance(seed, int) else seed
     settings = settings or SETTINGS.get(name)
     method = build_method(name, clip, generator, roles=role_table(clip), settings=settings)
-    if (teacher := METHODS[name].teacher) is not None:
-        method.set_teacher(make(teacher, clip, seed))
+    if isinstance(method, HasTeacher):
+        method.set_teacher(make(METHODS[name].teacher or "", clip, seed))
     method.set_classes(classes, TEMPLATE)
-    if method.takes_steps:  # else it is taken untrained: steps would find nothing left to learn
+    # else it is taken untrained: steps would find nothing left to learn
+    if method.takes_steps and isinstance(method, UsesAllImages):
         method.before_training(all_images(method))
     return method
 
@@ -117,7 +119,7 @@ def all_images(method: Method) -> TrainingImages:
 
     @torch.no_grad()
     def view(_number: int | None) -> Tensor:
-        return method.read_out(method.image_trunk(images().to(like)))
+        return read_out(method, method.image_trunk(images().to(like)))
 
     return TrainingImages(LABELS, view)
 
@@ -128,11 +130,9 @@ def images(dtype: torch.dtype = torch.float32) -> Tensor:
 
 def target(method: Method) -> tuple[Tensor, ...]:
     """What the loss gets besides the trunk and the labels, if it always does."""
-    return (
-        ()
-        if method.target in (None, "trunk")
-        else (method.target_features(images(method.clip.image.projection.dtype)),)
-    )
+    if not isinstance(method, ComputesTargets):
+        return ()
+    return (method.target_features(images(method.clip.image.projection.dtype)),)
 
 
 LABELS = torch.tensor([0, 1, 2, 0, 2, 1, 1])
@@ -151,15 +151,15 @@ def state(clip: Clip) -> str:
 
 def train(method: Method, steps: int) -> list[float]:
     optimizer = torch.optim.AdamW(method.trainable, lr=1e-2)
-    trunk, losses = method.image_trunk(images()), []
+    trunk, losses, hooks = method.image_trunk(images()), [], step_hooks(method)
     method.train()
     for step in range(steps):
         optimizer.zero_grad()
         parts = method.loss(trunk, LABELS, *target(method))
-        method.backward(parts, small.unscaled)
+        hooks.backward(parts, small.unscaled)
         optimizer.step()
-        method.after_step((step + 1) / steps)
-        method.after_epoch(step + 1, steps)
+        hooks.after_step((step + 1) / steps)
+        hooks.after_epoch(step + 1, steps)
         losses.append(float(parts["loss"].detach()))
     method.eval()
     return losses
@@ -188,7 +188,7 @@ def check_before_runs(clip: Clip, name: str, settings: Any, protocol: Protocol |
 
 def small_dear(clip: Clip, seed: int = 1, **options: Any) -> Dear:
     settings = DearSettings(**{"first": 8} | options)
-    method = Dear(clip, role_table(clip), torch.Generator().manual_seed(seed), settings)
+    method = Dear(clip, seeded(seed), settings, roles=role_table(clip))
     method.set_classes(CLASSES, ["a photo of a {}"])
     return method
 
@@ -199,7 +199,7 @@ ORIGINAL = 26
 
 def dear(clip: Clip, roles: RoleTable | None = None, **options: Any) -> Dear:
     settings = DearSettings(**{"first": 8, "token_std": 0.5} | options)
-    method = Dear(clip, roles or role_table(clip), seeded(1), settings)
+    method = Dear(clip, seeded(1), settings, roles=roles or role_table(clip))
     method.set_classes(CLASSES, ["a photo of a {}"])
     return method
 

@@ -1,11 +1,36 @@
-"""Pictures as they are sent to a server."""
+"""A server in a thread, and pictures as they are sent to it."""
 
 import io
 import struct
+import threading
+import time
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import torch
 from PIL import Image
+
+
+@contextmanager
+def serving(app: Any, prefix: str = "") -> Iterator[str]:
+    """An app in a server on a free port, behind a path ``prefix``, as the command runs it; its address."""
+    from dear.serving.server import listen, server_of
+
+    server, opened = server_of(app, prefix), listen("127.0.0.1", 0, None)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [opened]}, daemon=True)
+    thread.start()
+    until = time.monotonic() + 60
+    while not server.started:
+        assert thread.is_alive()
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    try:
+        yield f"http://127.0.0.1:{opened.getsockname()[1]}/"
+    finally:
+        server.should_exit = True
+        thread.join(30)
 
 
 def picture(seed: int = 0, width: int = 31, height: int = 29) -> Image.Image:

@@ -36,7 +36,7 @@ def test_same_loss_and_gradients(
     settings = DearSettings(
         first=8, beta=beta, tokens=each, text_tokens=3, token_std=0.5, alpha_cls=0.6, core_mask=form
     )
-    method = Dear(clip, table, torch.Generator().manual_seed(5), settings)
+    method = Dear(clip, torch.Generator().manual_seed(5), settings, roles=table)
     assert (method.image_from, method.text_from) == (4, 3)  # 5 of 12 layers, rounded: 2 of 5 and 2 of 4
     method.set_classes(CLASSES, ["a photo of a {}"])
 

@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import load_file
 
 from dear.backbone.clip import Clip
+from dear.methods.optional import step_hooks
 from tools.parity import small
 
 
@@ -39,15 +40,15 @@ def test_same_scores_losses_and_parameters_as_the_public_code(case: dict[str, An
     if "decoupled" in want:
         torch.testing.assert_close(decoupled, want["decoupled"], rtol=0, atol=1e-4 * float(got.abs().max()))
 
-    optimizer, losses = small.optimizer_of(case, method.trainable), []
+    optimizer, losses, hooks = small.optimizer_of(case, method.trainable), [], step_hooks(method)
     method.train()
     for step, (image, label) in enumerate(zip(images, small.LABELS, strict=True), start=1):
         parts = small.loss(method, image, label)
         optimizer.zero_grad()
-        method.backward(parts, small.unscaled)
+        hooks.backward(parts, small.unscaled)
         optimizer.step()
-        method.after_step(step / small.STEPS)
-        method.after_epoch(step, small.STEPS)
+        hooks.after_step(step / small.STEPS)
+        hooks.after_epoch(step, small.STEPS)
         losses.append(float(parts["loss"].detach()))
     torch.testing.assert_close(torch.tensor(losses), want["losses"], rtol=1e-4, atol=1e-4)
     if "tested" in want:  # after the steps, by statistics of the images in them

@@ -3,7 +3,7 @@
 import pickle
 from pathlib import Path
 
-from dear.errors import DataError, DearError, TrainingDiverged, UnknownNameError
+from dear.errors import DataError, DearError, TrainingDiverged, UnknownNameError, first_line
 from dear.reading.files import ReadingError
 from dear.text import nearest_first, plural, printable
 
@@ -52,3 +52,15 @@ def test_numbers_of_things() -> None:
     pairs = ((1, "image"), (0, "image"), (2, "class"), (1, "batch"), (1234, "batch"))
     said = [plural(*pair) for pair in pairs]
     assert said == ["1 image", "0 images", "2 classes", "1 batch", "1,234 batches"]
+
+
+def test_another_librarys_message_is_cut_between_words() -> None:
+    words = " ".join(f"word{number}" for number in range(100))
+    cut = first_line(OSError(f"{words}\nmore"))
+    assert cut.endswith(" ...")
+    assert len(cut) <= 204
+    assert words.startswith(cut.removesuffix(" ...") + " ")
+    assert first_line(OSError("x" * 300)) == "x" * 200 + " ..."
+    for whole in ("x" * 200, "a short one"):
+        assert first_line(OSError(f"{whole}\n")) == whole
+    assert first_line(OSError()) == "OSError"

@@ -10,11 +10,13 @@ from scipy.stats import binomtest
 
 from dear.stats import (
     QUANTILE,
+    exact_share_bounds,
     gain_interval,
     group_share_interval,
     half_width,
     mcnemar_test,
     mean_difference_error,
+    mean_interval,
     paired_difference,
     share_interval,
     sign_test,
@@ -165,3 +167,21 @@ def test_weights_make_a_mean_over_data_sets() -> None:
     found = paired_difference(values, weights=weights)
     assert (found.mean, found.p) == (pytest.approx(1 / 16), pytest.approx(1))
     assert found.low < 0 < found.high
+
+
+@pytest.mark.parametrize("right", [0, 3, 57, 60])
+def test_bounds_of_a_share_of_single_images_are_those_of_clopper_and_pearson(right: int) -> None:
+    """With the 90% interval of scipy, which leaves 5% on each side."""
+    interval = binomtest(right, 60).proportion_ci(0.9, "exact")
+    correct = [number < right for number in range(60)]
+    assert exact_share_bounds(correct, range(60)) == pytest.approx((interval.low, interval.high))
+    assert exact_share_bounds(np.repeat(correct, 4), np.repeat(range(60), 4)) == pytest.approx(
+        (interval.low, interval.high)
+    )
+
+
+def test_the_interval_of_a_mean_counts_groups() -> None:
+    # Means of the groups 1 and 3: the standard error of their mean is sqrt(2) / sqrt(2) = 1.
+    low, high = mean_interval([1, 1, 1, 3, 3, 3, 0, 4], [0, 0, 0, 1, 1, 1, 0, 1])
+    assert (low, high) == pytest.approx((max(0, 2 - 1.25 * QUANTILE), min(4, 2 + 1.25 * QUANTILE)))
+    assert mean_interval([1.0, 5.0], [0, 0]) == (1, 5)

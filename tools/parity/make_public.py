@@ -24,6 +24,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from dear.methods.optional import step_hooks
 from dear.methods.registry import METHODS
 from tools.parity import small
 
@@ -214,7 +215,7 @@ def run(reference: dict[str, Any], case: dict[str, Any], weights: Path) -> dict[
     trainer, taken = trainer_of(reference, case, weights, ours, classes=names)
 
     def batch(image: Tensor, label: Tensor) -> dict[str, Any]:
-        seen = small.views(image, method.views_per_image)
+        seen = small.views(image, step_hooks(method).views_per_image)
         return {"img": seen if len(seen) > 1 else image, "label": label, "img0": small.whole(image)}
 
     images = small.images()

@@ -20,6 +20,7 @@ from dear.backbone.loading.convert import to_clip
 from dear.backbone.preprocess import Preprocess
 from dear.methods.base import Method, TrainingImages
 from dear.methods.declaration import published_values
+from dear.methods.optional import ComputesTargets, HasTeacher, UsesAllImages, read_out, step_hooks
 from dear.methods.registry import METHODS, build_method
 
 FOLDER = Path(__file__).parents[2] / "tests/parity/public"
@@ -101,10 +102,12 @@ def whole(image: Tensor) -> Tensor:
 
 def loss(method: Method, image: Tensor, label: Tensor) -> dict[str, Tensor]:
     """The loss of a step as the training loop asks for it."""
-    seen, number = torch.cat(views(image, method.views_per_image)), method.views_per_image
+    number = step_hooks(method).views_per_image
+    seen = torch.cat(views(image, number))
     frozen = None
     if method.target in ("view", "whole"):
         of = seen if method.target == "view" else whole(image)
+        assert isinstance(method, ComputesTargets)
         frozen = method.target_features(of)
         frozen = frozen if method.target == "view" else frozen.repeat(number, 1)
     return method.loss(method.image_trunk(seen), label.repeat(number), frozen)
@@ -114,7 +117,7 @@ def all_images(method: Method) -> TrainingImages:
     """The images of all steps as those that are trained on; a random view is that of another seed."""
 
     def view(seed: int | None) -> Tensor:
-        return method.read_out(method.image_trunk(images(seed or 0).flatten(0, 1)))
+        return read_out(method, method.image_trunk(images(seed or 0).flatten(0, 1)))
 
     return TrainingImages(LABELS.flatten(), view)
 
@@ -143,10 +146,11 @@ def method_of(case: dict[str, Any], clip: Clip, seed: int = 0, *, drawn: bool = 
     published = published_values(kind, given, "base-to-novel", case.get("dataset", ""), 16)
     settings = kind(**{**published.settings, **given})
     method = build_method(name, clip, torch.Generator().manual_seed(0), settings=settings)
-    if METHODS[name].teacher is not None:
+    if isinstance(method, HasTeacher):
         method.set_teacher(teacher_of(case))
     method.set_classes(CLASSES, [case.get("template", TEMPLATE)])
-    method.before_training(all_images(method))
+    if isinstance(method, UsesAllImages):
+        method.before_training(all_images(method))
     kept = 1.0 if references()[name].get("shifted") else 0.0
     with torch.no_grad():
         for key, parameter in method.named_parameters() if drawn else ():

@@ -13,6 +13,7 @@ from dear.backbone.attention import attention_weights
 from dear.backbone.block import Block
 from dear.errors import SettingsError
 from dear.methods.base import Method
+from dear.methods.optional import image_block, token_layout
 
 # From least to most attention: dark violet to light yellow, readable in print and for color-blind people.
 RAMP = np.array(
@@ -38,20 +39,20 @@ def attention_maps(
     for axis, number, first, last in (("layer", layer, 1, tower.depth), ("head", head, 0, tower.heads - 1)):
         if not first <= number <= last:
             raise SettingsError(f"{axis} {number} does not exist: choose from {first} to {last}.")
-    with recorded(method.image_block(layer)) as passes:
+    with recorded(image_block(method, layer)) as passes:
         method.image_features(method.image_trunk(pixels[None].to(tower.projection)))
     # The first pass is that of the method; a frozen second one (for a loss, say) comes later.
     weights = passes[0][0, head].float().cpu()
-    side, before = tower.side, int(tower.has_class_token)
+    side, before, layout = tower.side, int(tower.has_class_token), token_layout(method)
     queries, keys = weights.shape
-    first = keys - side**2 if method.layout.before_patches else before
+    first = keys - side**2 if layout.before_patches else before
     patches = weights[:, first : first + side**2]
-    of_class = patches[0] if tower.readout is None else patches[first : first + side**2].mean(dim=0)
+    of_class = patches[0] if tower.pool is None else patches[first : first + side**2].mean(dim=0)
     maps = {"class": of_class}
     if keys > side**2 + before:
         # The last layer is computed only for the tokens that are read: the class token, then these.
-        start = before + (side**2 if queries == keys and not method.layout.before_patches else 0)
-        for name, count in method.layout.tokens_by_name.items():
+        start = before + (side**2 if queries == keys and not layout.before_patches else 0)
+        for name, count in layout.tokens_by_name.items():
             maps[name] = patches[start : start + count].mean(dim=0)
             start += count
     return {name: grid.unflatten(0, (side, side)) for name, grid in maps.items()}

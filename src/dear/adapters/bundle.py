@@ -27,24 +27,24 @@ from dear.adapters.bundle_config import (
     config_hash,
     download_bundle,
     is_hub_id,
-    model_card,
     read_config,
     without_folders,
 )
 from dear.adapters.facts import BundleScores, TrainingFacts
+from dear.adapters.model_card import model_card
 from dear.backbone.clip import Clip, Identity, tensors_hash
 from dear.backbone.loading import hub
 from dear.backbone.loading.load import folder_for, load_clip, named_weights
 from dear.backbone.names import is_published, may_be_folder
 from dear.curation.issues import REFUSED_SHARE, Issue
 from dear.curation.outliers import PREFIX, OutlierModel, describe_refusal
-from dear.data.images.photos import HASH_BYTES
+from dear.data.images.forms import HASH_BYTES
 from dear.data.settings import checked_templates
 from dear.data.sources.class_names import require_distinct
 from dear.errors import BundleError, DataError, DearError, first_line
-from dear.evaluation.records import may_be_record
 from dear.methods.base import Method
 from dear.methods.declaration import MethodSettings
+from dear.methods.optional import ResizesTensors, keep_known_scores
 from dear.methods.registry import METHODS, build_method, known_method
 from dear.reading.files import ReadingError, expanded
 from dear.reading.tensors import read_tensors
@@ -141,7 +141,7 @@ class Bundle:
         lines = wording.describe_test(scores, facts)
         with_images = [name for name in self.classes if name not in facts.named]
         lines += wording.describe_names(facts.name_cost, self.classes, with_images)
-        lines += wording.describe_fit(self.method, facts)
+        lines += wording.describe_fit(self.method, facts, scores)
         lines += describe_refusal(self.known, self.refuse, *tested)
         return "\n".join(lines + wording.describe_review(self.review, facts))
 
@@ -187,7 +187,7 @@ class Bundle:
         with torch.no_grad():  # into parameters whose memory is aligned, unlike that of a file's tensors
             for name, parameter in method.stored_tensors().items():
                 parameter.copy_(self.tensors[name])
-        method.spares_known = True
+        keep_known_scores(method)
         return method
 
     def _build_empty(self, clip: Clip) -> Method:
@@ -201,7 +201,8 @@ class Bundle:
                 method.classnames = self.classes
             else:
                 method.set_classes(self.classes, self.templates)
-            method.make_room(self.tensors)
+            if isinstance(method, ResizesTensors):
+                method.resize_to(self.tensors)
         except (DearError, TypeError, ValueError, RuntimeError, IndexError, ArithmeticError) as error:
             raise BundleError(f"{self.title} cannot be built: {error}") from error
         expected, stored = method.stored_tensors(), self.tensors
@@ -255,15 +256,11 @@ class Bundle:
         token: str | bool | None = None,
         cache_dir: Path | str | None = None,
     ) -> Self:
-        """Read a bundle from a folder, from the hub, given OWNER/NAME, or that of a run, given its record. No
-        code in it is executed. Raises BundleError for one that is missing, damaged or of another schema.
+        """Read a bundle from a folder, or from the hub, given OWNER/NAME; `load_bundle` also takes the record
+        of a run. No code in it is executed. Raises BundleError for one that is missing, damaged or of another
+        schema.
         """
         folder = expanded(folder_or_hub_id)
-        if may_be_record(folder):
-            from dear.adapters.saved_run import bundle_of_run  # which needs this module
-
-            of_run: Any = bundle_of_run(folder)
-            return of_run  # type: ignore[no-any-return]
         if not folder.exists() and is_hub_id(str(folder_or_hub_id)):
             folder = download_bundle(str(folder_or_hub_id), revision, token=token, cache_dir=cache_dir)
         config, path = read_config(folder), folder / ADAPTER

@@ -1,5 +1,5 @@
-"""The files of a bundle without torch: what config.json says, whether a folder holds a bundle or can take one
-(commands refuse a wrong one at once), and the model card.
+"""The files of a bundle without torch: what config.json says, and whether a folder holds a bundle or can take
+one. Commands refuse a wrong one at once.
 """
 
 import hashlib
@@ -7,33 +7,23 @@ import json
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path, PureWindowsPath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from dear.adapters.wording import describe_doubt, describe_test, list_facts, list_metrics, verdict
 from dear.backbone.loading import hub
-from dear.backbone.names import CARD as CARD_OF_TINY
-from dear.backbone.names import TINY, may_be_folder
+from dear.backbone.names import may_be_folder
 from dear.errors import BundleError, DearError, OutputError, first_line
 from dear.evaluation.records import may_be_record, read_record
 from dear.limits import LimitError
 from dear.reading.files import ReadingError, expanded
 from dear.reading.plain import read_json
 from dear.reading.typed import typed
-from dear.text import printable
 from dear.writing import UNFINISHED, foreign_files, try_place, writing
-
-if TYPE_CHECKING:
-    from dear.adapters.bundle import Bundle
 
 CONFIG, ADAPTER, CARD = "config.json", "adapter.safetensors", "README.md"
 LIBRARY = "dear-vlm"
 SCHEMA = 3
 """The number of the structure of bundles; no other is read."""
-MARKDOWN = {ord(sign): f"\\{sign}" for sign in "\\`*_[]|~#:@!&$"} | {ord("<"): "&lt;", ord(">"): "&gt;"}
-MARKS = {code: f"\\u{code:04x}" for code in (0x061C, 0x200E, 0x200F, 0xFEFF)}
-"""Marks of direction that a terminal ignores, but a web page does not."""
 
 
 def check_bundle(folder_or_hub_id: Path | str) -> None:
@@ -109,57 +99,12 @@ def check_writable(folder: Path, *, overwrite: bool = True) -> None:
         try_place(folder)
 
 
-def model_card(bundle: "Bundle", title: str) -> str:
-    """The card in Markdown, with YAML front matter as the hub reads it. Names come from data, so they appear
-    literally: no markup, no links, no characters that turn the direction of text.
-    """
-    from huggingface_hub import ModelCard, ModelCardData
-
-    scores, facts = bundle.scores, bundle.training
-    doubt = describe_doubt(scores, facts) if scores else []
-    card = ModelCard.from_template(
-        ModelCardData(
-            library_name=LIBRARY, pipeline_tag="image-classification", tags=["clip", bundle.method]
-        ),
-        template_str=Path(__file__).with_name("model_card.md.j2").read_text(encoding="utf-8"),
-        bundle=bundle,
-        title=title,
-        backbone=without_folders(bundle.weights.model),
-        settings=asdict(bundle.settings),
-        facts=list_facts(facts),
-        metrics={} if scores is None else list_metrics(scores, 2),
-        findings=[*verdict(scores), *doubt] if scores else describe_test(None, facts),
-        caution=CARD_OF_TINY if bundle.model == TINY else "",
-        literal=_literal,
-        code=_code,
-        quoted=lambda text: json.dumps(_printed(text), ensure_ascii=False),
-        argument=lambda text: shlex.quote(_printed(text)),
-    )
-    return f"{card}\n"
-
-
 def without_folders(model: str) -> str:
     """A backbone's name; of a folder its own name, without the path to it on this machine."""
     if not may_be_folder(model):
         return model
     name = PureWindowsPath(model).name.strip(".") or "folder"  # takes both separators
     return name if may_be_folder(name) else f"./{name}"  # no architecture
-
-
-def _printed(text: object) -> str:
-    """Text on one line, with control characters and marks of direction escaped."""
-    return printable(str(text)).translate(MARKS)
-
-
-def _literal(text: object) -> str:
-    """Text that Markdown shows as it is."""
-    return _printed(text).translate(MARKDOWN).replace("www.", "www\\.")
-
-
-def _code(text: object) -> str:
-    """Text as code on one line, in a table too."""
-    line = _printed(text)
-    return _literal(line) if "`" in line else f"`{line.replace('|', chr(92) + '|')}`"
 
 
 def download_bundle(repository: str, revision: str | None, **options: Any) -> Path:

@@ -22,7 +22,7 @@ from dear.data.dataset import Images
 from dear.errors import DearError, SettingsError
 from dear.evaluation.resolve import MethodSetup, ResolvedRun
 from dear.evaluation.session import Session
-from dear.methods.registry import CANDIDATES, FIT_METHOD, METHODS, check_towers, method_class
+from dear.methods.registry import CANDIDATES, FIT_METHOD, METHODS, check_towers
 from dear.progress import Progress, silent
 from dear.stats import group_share_interval, mean_difference_error
 
@@ -78,13 +78,14 @@ def choose_method(
         return Choice(next(usual, candidates[0]), "the default: no class has images that can be left out")
     tried, judged = dict[str, TriedMethod](), dict[str, Judged]()
     # Those with the longest span first, so that the others go on from what these have computed.
-    by_span = sorted(zip(names, candidates, strict=True), key=lambda pair: not pair[1].declared.needs_roles)
-    for number, (name, setup) in enumerate(by_span):
-        progress("choosing a method", number, len(names))
+    by_span = sorted(zip(names, candidates, strict=True), key=lambda pair: pair[1].declared.roles is None)
+    for number, (name, setup) in enumerate(by_span, start=1):
+        step = f"trying {name} ({number} of {len(names)})"  # a bar of its own, for they take unequal times
+        progress(step, 0, 1)
         tried[name], of_images = assess(left_out, setup)
+        progress(step, 1, 1)
         if of_images is not None:
             judged[name] = of_images
-    progress("choosing a method", len(names), len(names))
     order = [name for name in names if name in judged]
     if not order:
         reasons = "; ".join(f"{name}: {tried[name].reason}" for name in names)
@@ -110,7 +111,7 @@ def name_candidate(setup: MethodSetup) -> str:
 
 def list_candidates(clip: Clip) -> list[MethodSetup]:
     """The methods that the backbone can take, with their settings."""
-    plug_ins = [name for name, declared in METHODS.items() if declared.module and method_class(name).cheap]
+    plug_ins = [name for name, declared in METHODS.items() if declared.module and declared.cheap]
     candidates = [MethodSetup(each.method, each.settings) for each in CANDIDATES]
     fitting = []
     for setup in (*candidates, *map(MethodSetup, plug_ins)):

@@ -1,7 +1,8 @@
 """Compare two classifiers on the same images: which is right more often, and where they differ."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -9,8 +10,10 @@ import torch
 from pandas import DataFrame
 
 from dear.adapters.bundle import Bundle
+from dear.adapters.by_group import GroupDifference, difference_by_group, read_groups
 from dear.adapters.evaluation_page import load_view
 from dear.adapters.predictor import Predictor
+from dear.adapters.saved_run import load_bundle
 from dear.adapters.scoring import find_classes, find_twins_of_training, predict_images, unseen
 from dear.backbone.names import warn_of_toy
 from dear.data.dataset import Dataset, Images
@@ -107,6 +110,7 @@ class Comparison:
         p: The p-value of the exact test that both are right as often: McNemar's, by groups where images are
             in groups (`dear.stats.paired_difference`).
         per_class: The classes that have images, the largest difference first.
+        by_group: The groups that were asked for, that which loses most first.
         differences: The images whose predictions differ: those that are right with the second alone, then
             with the first alone, then with neither.
     """
@@ -129,6 +133,7 @@ class Comparison:
     p: float
     per_class: tuple[ClassDifference, ...]
     differences: tuple[ImageDifference, ...]
+    by_group: tuple[GroupDifference, ...] = ()
 
     @property
     def is_grouped(self) -> bool:
@@ -197,16 +202,18 @@ def compare(
     dataset: DataSettings | None = None,
     device: str = "auto",
     pretrained: str | None = None,
+    by: str | None = None,
 ) -> Comparison:
     """Compare two classifiers on the test images of a data set, or on all images of one without a split: on
     those that neither was fitted on, among the classes that both have.
 
     Args:
-        first, second: A predictor, a bundle, its folder or OWNER/NAME on the hub.
+        first, second: A predictor, or what `load_bundle` takes.
         data: A data set, or what `load_dataset` takes.
         out: Folder of the page comparison.html and its tables; None writes none.
         dataset: How the data is read.
         device, pretrained: Where to compute, and where the backbone's weights are if they have moved.
+        by: What the difference is listed by: a column of the table, "month", "camera" or a pattern.
 
     Raises DataError where no image of common classes is left, and as `dear.Predictor`.
     """
@@ -214,16 +221,17 @@ def compare(
         require_writable(expanded(out), "the page to", folder=True)
     predictors = list[Predictor]()
     for source in (first, second):
-        if isinstance(source, Bundle | str | Path):
-            bundle = source if isinstance(source, Bundle) else Bundle.from_pretrained(source)
+        if not isinstance(source, Predictor):
+            bundle = load_bundle(source)
             clip = next((each.clip for each in predictors if each.clip.identity == bundle.weights), None)
             source = Predictor(bundle, device, clip=clip, pretrained=pretrained)
-        predictors.append(Predictor.of(source))
+        predictors.append(source)
     names = [_name(source) for source in (first, second)]
     if names[0] == names[1]:
         names = [f"{names[0]} (first)", f"{names[1]} (second)"]
     settings = (dataset or DataSettings()).with_test_share(1.0).skip_broken()
-    comparison, images = compare_predictors(predictors, as_dataset(data, settings), names)
+    groups = None if by is None else partial(read_groups, data, by=by, settings=settings)
+    comparison, images = compare_predictors(predictors, as_dataset(data, settings), names, groups)
     if out is not None:
         write_comparison(expanded(out), comparison, images, predictors[0])
     return comparison
@@ -239,9 +247,14 @@ def _name(source: Predictor | Bundle | Path | str) -> str:
 
 @torch.no_grad()
 def compare_predictors(
-    predictors: Sequence[Predictor], dataset: Dataset, names: Sequence[str]
+    predictors: Sequence[Predictor],
+    dataset: Dataset,
+    names: Sequence[str],
+    groups: Callable[[Images], Sequence[str]] | None = None,
 ) -> tuple[Comparison, Images]:
-    """The comparison of two classifiers, of these names, on the test images of a data set, and the images."""
+    """The comparison of two classifiers, of these names, on the test images of a data set, and the images.
+    ``groups`` gives those that the difference is listed by.
+    """
     first, second = predictors
     bundles = first.bundle, second.bundle
     for bundle in bundles:
@@ -279,6 +292,7 @@ def compare_predictors(
         other_images=int((~is_common).sum()),
         twins=int(find_twins_of_training(dataset, images).sum()),
         other_classes=tuple(others),
+        groups_of=groups and groups(images),
     )
     return comparison, images
 
@@ -299,6 +313,7 @@ def compare_predictions(
     *,
     methods: Sequence[str],
     right_of_all: Sequence[int],
+    groups_of: Sequence[str] | None = None,
     **facts: Any,
 ) -> Comparison:
     """The comparison of the predictions of two classifiers for the same images, among the same classes."""
@@ -345,6 +360,9 @@ def compare_predictions(
         p=found.p,
         per_class=tuple(sorted(per_class, key=lambda c: (-abs(c.only_second - c.only_first), c.name))),
         differences=tuple(differences),
+        by_group=()
+        if groups_of is None
+        else difference_by_group(right.to_numpy(), other_right.to_numpy(), images, groups_of),
         **facts,
     )
 
@@ -374,4 +392,6 @@ def write_comparison(folder: Path, comparison: Comparison, images: Images, predi
         "classes.csv": DataFrame([vars(row) for row in comparison.per_class]),
         "differences.csv": DataFrame([vars(image) for image in comparison.differences], columns=columns),
     }
+    if comparison.by_group:
+        tables["groups.csv"] = DataFrame([vars(row) for row in comparison.by_group])
     write_page(folder, PAGE, text, {name: csv_file(table) for name, table in tables.items()}, ())

@@ -3,6 +3,7 @@
 import copy
 import json
 import logging
+import math
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,7 +17,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from dear import __version__
-from dear.adapters.predictor import Predictor, Vocabulary
+from dear.adapters.bundle import Bundle
+from dear.adapters.encoder import Vocabulary
+from dear.adapters.predictor import Predictor
 from dear.adapters.results import Exported
 from dear.backbone.text import TextTower
 from dear.backbone.vision import VisionTower
@@ -24,6 +27,7 @@ from dear.curation.outliers import Refusal
 from dear.data.sources.table import NONE
 from dear.errors import ExportError, OutputError, first_line, installation
 from dear.methods.base import Method
+from dear.methods.optional import features_and_frozen, image_block
 from dear.training.seeding import generator
 from dear.writing import output_file
 
@@ -60,7 +64,7 @@ class ExportedModel(nn.Module):
     @property
     def outputs(self) -> list[str]:
         """The names of the outputs."""
-        if self.method.text_depends_on_image:
+        if self.method.declaration.text_depends_on_image:
             return ["features"]
         return ["logits", "probabilities", *([NONE] if self.refusal is not None else []), "features"]
 
@@ -69,10 +73,10 @@ class ExportedModel(nn.Module):
         if self.refusal is None:
             image, frozen = self.method.image_features(trunk), trunk
         else:
-            image = self.method.with_frozen(trunk)
+            image = features_and_frozen(self.method, trunk)
             image, frozen = image[:-1], image[-1]
         features = image.transpose(0, 1)
-        if self.method.text_depends_on_image:
+        if self.method.declaration.text_depends_on_image:
             return (features,)
         logits = self.method.logits(image, self.text, decoupled=self.decoupled)  # type: ignore[arg-type]
         refused = () if self.refusal is None else (self.refusal(frozen, logits.argmax(dim=1)),)
@@ -93,7 +97,7 @@ def _used_layers(method: Method) -> VisionTower:
         return tower
     blocks = [tower.block(layer) for layer in range(1, tower.depth + 1)]
     used = [
-        block if method.image_block(layer) is block else nn.Identity()
+        block if image_block(method, layer) is block else nn.Identity()
         for layer, block in enumerate(blocks, start=1)
     ]
     return _with_parts(tower, dict(tower.named_children()) | {"blocks": nn.ModuleList(used)})
@@ -121,7 +125,7 @@ def export(
     if predictor.clip.image.projection.device.type != "cpu":
         raise ExportError("export runs on the CPU: load the predictor with the device cpu.")
     vocabulary = predictor.vocabulary(classes)
-    has_classes = not vocabulary.method.text_depends_on_image
+    has_classes = not vocabulary.method.declaration.text_depends_on_image
     if classes is not None and not has_classes:
         raise ExportError(
             f"{vocabulary.method.name} computes text features for each image, so classes cannot be built in: "
@@ -168,6 +172,26 @@ def _metadata(predictor: Predictor, vocabulary: Vocabulary | None, outputs: Sequ
         "features": [*predictor.features],
         "classes": None if vocabulary is None else [*vocabulary.classes],
         "temperature": bundle.temperature,
+        "operating": None if vocabulary is None else _describe_point(bundle, vocabulary.classes),
+    }
+
+
+def _describe_point(bundle: Bundle, classes: Sequence[str]) -> dict[str, Any] | None:
+    """What a program needs to decide as the bundle's operating point: for each class the least probability,
+    null for one that is never decided; or the costs of each class (rows) by prediction and of a person. None
+    without one, and for other classes than the bundle's.
+    """
+    point = bundle.training.operating
+    if point is None or tuple(classes) != bundle.classes:
+        return None
+    if point.costs is not None:
+        asked = point.costs.of_person(classes).tolist()
+        of_person = [None if cost == math.inf else cost for cost in asked]
+        return {"costs": point.costs.matrix(classes).tolist(), "person": of_person}
+    thresholds = map(point.threshold_of, classes)
+    return {
+        "precision": point.precision,
+        "thresholds": [None if value == math.inf else value for value in thresholds],
     }
 
 

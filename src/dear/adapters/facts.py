@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
+from dear.adapters.operating import Decided, OperatingPoint
 from dear.errors import DataError
 from dear.reading.typed import Number, Range, Share
 
@@ -70,17 +71,19 @@ class UnlabeledGain:
 
 @dataclass(frozen=True)
 class NameCost:
-    """What a class by its name alone does beside half of the other classes, on ``images`` that were left out.
+    """What a class by its name alone does beside other classes, on ``images`` that were left out.
 
     Attributes:
         threshold: What is taken from its score.
         taken, found: The share of the images of other classes that become it, and of its own that do.
+        most: The largest share that one of the names takes that were tried.
     """
 
     threshold: Number
     taken: Share
     found: Share
     images: ImageCount
+    most: Share = 0.0
 
 
 @dataclass(frozen=True)
@@ -106,6 +109,8 @@ class BundleScores:
             how many of these are right: the split leaks.
         groups: How many groups the images are from; an image that is in none counts as one.
         interval: That of the accuracy, at 95%, by groups; None if it is of single images.
+        decided: What the bundle's operating point decides of these images; None if it has none, or was
+            chosen on these.
     """
 
     data: str
@@ -130,6 +135,7 @@ class BundleScores:
     twins_right: ImageCount = 0
     groups: ImageCount = 0
     interval: tuple[Share, Share] | None = None
+    decided: Decided | None = None
 
     def __post_init__(self) -> None:
         if self.gained + self.lost > self.images:
@@ -160,6 +166,7 @@ class TrainingFacts:
             taken for the other one, and how many images they have.
         earlier_test: What was measured of an earlier fit of the same method to some of these images, if none
             is left to test on.
+        operating: Which images it decides by itself, and what was promised of these.
         environment: Software and machine.
         command: The command line, if it was fitted by one.
     """
@@ -191,5 +198,6 @@ class TrainingFacts:
     suspect_labels: ImageCount = 0
     confused: tuple[tuple[str, str, ImageCount, ImageCount], ...] = ()
     earlier_test: BundleScores | None = None
+    operating: OperatingPoint | None = None
     environment: Mapping[str, Any] = field(default_factory=dict)
     command: str = ""

@@ -1,57 +1,59 @@
 """Fit an adapter to a data set, and make its bundle, in one call: `fit` is the steps below it, in order."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, replace
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from jaxtyping import Float
-from safetensors.torch import save as save_tensors
-from torch import Tensor
-
 from dear.adapters.bundle import Bundle
 from dear.adapters.bundle_config import check_writable, read_config
 from dear.adapters.choose import Choice, choose_method, describe_change
-from dear.adapters.facts import Epoch, NameCost, UnlabeledGain
+from dear.adapters.facts import CROSS_VALIDATION, Epoch, NameCost, UnlabeledGain
 from dear.adapters.leftout import LeftOut, LeftOutScores
+from dear.adapters.operating import OperatingGoal, OperatingPoint
 from dear.adapters.predictor import Predictor
 from dear.adapters.prepare import FitImages, add_named, check_run, prepare_data, read_data, resolve_run
+from dear.adapters.readouts import FEATURES, kept_if_interrupted, open_cache, report_reused, save_readouts
 from dear.adapters.review import require_applied, review_images, write_review
-from dear.adapters.scoring import calibrate_bundle, calibrate_by_left_out, cross_validate, evaluate_images
+from dear.adapters.scoring import (
+    calibrate_bundle,
+    calibrate_by_left_out,
+    choose_operating_point,
+    cross_validate,
+    evaluate_images,
+    measure_decided,
+)
 from dear.backbone.clip import Clip
 from dear.backbone.loading.load import find_weights
 from dear.backbone.names import BackboneName, backbone_or_default
 from dear.curation.issues import REFUSED_SHARE, REVIEW_CSV
-from dear.curation.outliers import OutlierModel, fit_outlier_model
+from dear.curation.outlier_fit import fit_outlier_model
+from dear.curation.outliers import OutlierModel
 from dear.curation.unlabeled import add_unlabeled, read_unlabeled, require_taken
 from dear.data.dataset import Dataset
-from dear.data.images.photos import split_hashes
-from dear.data.loading import held_notes, is_several, of_world
+from dear.data.images.photos import group_names, split_hashes
+from dear.data.loading import deferred_warnings, is_several, of_world
 from dear.data.settings import DataSettings
 from dear.data.sources.class_names import with_spaces
 from dear.data.sources.corrections import answered_contents
 from dear.data.sources.splits import TEST_SHARE
-from dear.errors import DearError, OutputError, SettingsError, warn
+from dear.errors import DearError, SettingsError, warn
 from dear.evaluation.environment import environment
-from dear.evaluation.resolve import MethodSetup, ResolvedRun, Select
+from dear.evaluation.predictions import Predictions
+from dear.evaluation.resolve import MethodSetup, ResolvedRun, Select, tell_of_no_effect
 from dear.evaluation.session import Session
 from dear.evaluation.trial import Trial, copy_stored, remove_checkpoints, teacher_facts
-from dear.methods.registry import AUTO, FIT_METHOD, method_class
+from dear.methods.optional import LeavesOut
+from dear.methods.registry import AUTO, FIT_METHOD
 from dear.progress import OnStep, Progress, Steps, TrainingStep
-from dear.reading.files import ReadingError, expanded
-from dear.reading.tensors import read_tensors
-from dear.text import list_names, plural
+from dear.reading.files import expanded
 from dear.training.cache import Cache
 from dear.training.settings import check_training
-from dear.writing import PART, UNFINISHED, locked, output_file
+from dear.writing import PART, UNFINISHED, locked
 
 Made = TypeVar("Made")
-OF_VIEWS = {"crop", "view_seed", "precision", "text_chunk"}
-"""Settings of training that also count where nothing is trained in steps."""
-FEATURES = "features.safetensors"
-"""The features of images beside a bundle, so that the next fit encodes only images that are new."""
 
 
 def fit(
@@ -72,6 +74,9 @@ def fit(
     add_classes: Sequence[str] = (),
     review: bool = True,
     refuse: float = REFUSED_SHARE,
+    precision: float | None = None,
+    costs: Mapping[Any, float] | Path | str | None = None,
+    per_class: bool = False,
     continue_from: Path | str | None = None,
     overwrite: bool = False,
     device: str = "auto",
@@ -102,6 +107,10 @@ def fit(
         add_classes: Names of further classes, of which there are no images.
         review: Look for wrong labels and for images that are there twice (`Bundle.review`).
         refuse: Share of images of the classes that may be refused as of none of them; 0 for no such answer.
+        precision: The share of decided images that shall be right, as 0.99: the others go to a person.
+            What can be promised is shown on images that are left out (`OperatingPoint`).
+        costs: What mistakes and a person cost, by which each image is decided (`read_costs`).
+        per_class: Whether the precision shall hold for each class that is decided.
         continue_from: Folder of an earlier bundle: images that it was made of are not encoded again, unless
             the method is trained in steps, and its backbone and its names of folders or labels are the
             defaults. The bundle makes the predictions of a fit with these and without it; on a CPU its
@@ -131,16 +140,17 @@ def fit(
     present = config.get("method")
     names_by_key = dict(zip(config.get("keys", ()), config.get("classes", ()), strict=False))
     method, train = method or AUTO, check_training(train or {})
+    goal = OperatingGoal.of(precision, costs, per_class=per_class)
     if method == AUTO and settings:
         raise SettingsError(
             "settings are those of one method, which is not named: give method too, or omit the settings."
         )
     setup = MethodSetup(FIT_METHOD if method == AUTO else method, settings or {})
     dataset = dataset or DataSettings()
-    if method == AUTO or method_class(method).cheap:  # cross-validated, so that no image is kept aside
+    if method == AUTO or setup.declared.cheap:  # cross-validated, so that no image is kept aside
         dataset = dataset.with_test_share(config.get("training", {}).get("held_out", 0.0))
     sources = [data] if isinstance(data, str | Path) else data if is_several(data) else ()
-    warn_of_no_effect(setup, train)
+    tell_of_no_effect(setup, setup.declared.settings(**setup.settings), train)
     for place in sources:  # fails before the images are read
         if folder is not None and folder.resolve().is_relative_to(expanded(place).resolve()):
             raise SettingsError(
@@ -153,10 +163,12 @@ def fit(
         if folder is not None:
             stack.enter_context(locked(folder, dataset.cache_folder()))
         report = progress if progress is not None else stack.enter_context(Steps())
-        with held_notes():
+        with deferred_warnings():
             source = read_data(data, dataset, shots, names_by_key).require_single_labels()
             source = add_named(source, add_classes)
             images = prepare_data(source, setup, shots, seed, select)
+            if goal is not None and goal.costs is not None:
+                goal.costs.check(images.dataset.classnames)
             if unlabeled is not None:
                 require_taken(setup.method)
                 images = replace(images, unlabeled=read_unlabeled(unlabeled, images.dataset, dataset))
@@ -187,9 +199,14 @@ def fit(
         if left_out is not None:
             bundle, scores = calibrate_fit(bundle, trial, images, left_out, choice)
         bundle, test = measure(bundle, run.clip, images.dataset, report, session.cache)
-        if left_out is not None and bundle.scores is None and scores is not None and len(scores.judged):
+        crossed, groups = None, list[Any]()
+        if left_out is not None and scores is not None and len(scores.judged) and (test is None or goal):
             of_procedure = (choice and choice.scores) or scores
-            bundle = replace(bundle, scores=cross_validate(bundle, trial, left_out, of_procedure))
+            crossed_scores, crossed = cross_validate(bundle, trial, left_out, of_procedure)
+            groups = of_procedure.groups.tolist()
+            bundle = bundle if test is not None else replace(bundle, scores=crossed_scores)
+        if goal is not None:
+            bundle = add_operating_point(bundle, goal, crossed, groups, test, images.dataset)
         if left_out is not None and refuse:
             bundle = replace(bundle, known=attempt('"none of these"', partial(find_known, left_out)))
         reviewed = None
@@ -207,7 +224,7 @@ def fit(
             issues = (*wrong, *reviewed.twins(with_test=test is not None))
             bundle = replace(bundle, review=issues, training=facts)
         for file in features_files:
-            tell_reused(file.parent, session.cache)
+            report_reused(file.parent, session.cache)
         if folder is not None:
             save(bundle, folder)
             save_readouts(folder, session.cache.used_readouts())
@@ -217,15 +234,6 @@ def fit(
     if verbose:
         print(bundle.verdict)
     return bundle
-
-
-def warn_of_no_effect(setup: MethodSetup, train: Mapping[str, Any]) -> None:
-    """Name the settings of training that a method without steps does not use."""
-    if setup.declared.trains and method_class(setup.method).takes_steps:
-        return
-    if unused := [f"--train.{name.replace('_', '-')}" for name in train if name not in OF_VIEWS]:
-        verb = "has" if len(unused) == 1 else "have"
-        warn(f"{list_names(unused, 9)} {verb} no effect: {setup.method} is not trained in steps")
 
 
 def calibrate_fit(
@@ -248,9 +256,7 @@ def calibrate_fit(
 def find_known(left_out: LeftOut) -> OutlierModel | None:
     """What "none of these" is told by."""
     features, labels = left_out.frozen_features(), left_out.labels
-    return fit_outlier_model(
-        features, labels, len(left_out.dataset.classnames), left_out.folds(), left_out.groups
-    )
+    return fit_outlier_model(features, labels, len(left_out.dataset.classnames), left_out.groups)
 
 
 def attempt(name: str, make: Callable[[], Made]) -> Made | None:
@@ -294,7 +300,8 @@ def _report_steps(report: Progress, *, teacher: bool) -> OnStep:
 def make_bundle(trial: Trial, images: FitImages, name: BackboneName, choice: Choice | None) -> Bundle:
     """The bundle of a trained method, not yet calibrated or measured."""
     run, dataset = trial.run, images.dataset
-    cost, with_images = trial.method.describe_names(), {*dataset.train.labels.tolist()}
+    method, with_images = trial.method, {*dataset.train.labels.tolist()}
+    cost = method.describe_names() if isinstance(method, LeavesOut) else {}
     named = tuple(name for label, name in enumerate(dataset.classnames) if label not in with_images)
     return Bundle(
         method=run.setup.method,
@@ -313,7 +320,7 @@ def make_bundle(trial: Trial, images: FitImages, name: BackboneName, choice: Cho
             epoch=trial.epoch_tested,
             seconds=trial.train_seconds,
             epochs=tuple(Epoch(epoch["epoch"], epoch["loss"], epoch.get("val")) for epoch in trial.epochs),
-            train=asdict(run.training),
+            train=run.used_training,
             overrides=run.overrides,
             teacher=None if run.teacher is None else teacher_facts(run.teacher),
             chosen="" if choice is None else choice.reason,
@@ -326,15 +333,37 @@ def make_bundle(trial: Trial, images: FitImages, name: BackboneName, choice: Cho
     )
 
 
+def add_operating_point(
+    bundle: Bundle,
+    goal: OperatingGoal,
+    crossed: Predictions | None,
+    groups: Sequence[int],
+    test: Predictions | None,
+    dataset: Dataset,
+) -> Bundle:
+    """The bundle with an operating point, chosen by the training images that were left out in turn and their
+    ``groups``; of a method that takes too long for that, by the test images. Those then say what it decides
+    of images on which it was not chosen.
+    """
+    point, scores = OperatingPoint(goal.precision, costs=goal.costs), bundle.scores
+    if crossed is not None:
+        point = choose_operating_point(goal, crossed, groups, CROSS_VALIDATION)
+    elif test is not None:
+        point = choose_operating_point(goal, test, group_names(dataset.test), "test")
+    if crossed is not None and test is not None and scores is not None:
+        scores = replace(scores, decided=measure_decided(point, test, group_names(dataset.test)))
+    return replace(bundle, scores=scores, training=replace(bundle.training, operating=point))
+
+
 def measure(
     bundle: Bundle, clip: Clip, dataset: Dataset, report: Progress, cache: Cache
-) -> tuple[Bundle, Float[Tensor, "test embed"] | None]:
-    """The bundle with its scores on the test images, if there are any, and their frozen features."""
+) -> tuple[Bundle, Predictions | None]:
+    """The bundle with its scores on the test images, if there are any, and their predictions."""
     if not len(dataset.test):
         return bundle, None
     options: dict[str, Any] = {"is_unseen": True, "progress": report, "cache": cache}
     scores, predictions, _ = evaluate_images(Predictor(bundle, clip=clip), dataset, **options)
-    return replace(bundle, scores=scores), predictions.frozen
+    return replace(bundle, scores=scores), predictions
 
 
 def add_earlier_test(bundle: Bundle, earlier: Bundle) -> Bundle:
@@ -357,42 +386,3 @@ def save(bundle: Bundle, out: Path) -> None:
         part.unlink(missing_ok=True)
     with suppress(OSError):  # there is none, or one that was set aside
         (out / UNFINISHED).rmdir()
-
-
-def open_cache(*files: Path) -> Cache:
-    """A cache with the readouts that earlier fits have left in files, without those that cannot be read."""
-    cache = Cache(readouts={})
-    for file in files:
-        try:
-            cache.add_readouts(read_tensors(file))
-        except (ReadingError, KeyError, ValueError) as error:
-            warn(f"{file.parent}: its features cannot be read ({error}): all images are encoded")
-    return cache
-
-
-@contextmanager
-def kept_if_interrupted(folder: Path | None, cache: Cache) -> Iterator[None]:
-    """Context of a fit: if it is interrupted, what was encoded stays in its folder for the next one."""
-    try:
-        yield
-    except BaseException as error:
-        if folder is not None and not isinstance(error, Exception):  # Ctrl-C, SIGTERM
-            with suppress(OutputError):
-                save_readouts(folder / UNFINISHED, cache.all_readouts())
-        raise
-
-
-def save_readouts(folder: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write readouts of a fit into a folder, if there are any. Raises OutputError."""
-    if tensors:
-        with output_file(folder / FEATURES, "the features") as file:
-            file.write(save_tensors(dict(tensors)))
-    else:
-        (folder / FEATURES).unlink(missing_ok=True)
-
-
-def tell_reused(folder: Path, cache: Cache) -> None:
-    """Say how many images the features of an earlier fit in a folder have spared."""
-    images, known = len(cache.images), len(cache.images - cache.encoded)
-    why = "" if known else ": they are others, or what encodes them is"
-    warn(f"{folder}: {known} of {plural(images, 'image')} are known from it{why}")

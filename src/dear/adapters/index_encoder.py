@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
+from dear.adapters.feature_reader import identify_features
 from dear.adapters.predictor import Predictor
-from dear.adapters.reading import identify_features
 from dear.data.images.transforms import to_unit
 from dear.errors import SettingsError
 

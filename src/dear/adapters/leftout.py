@@ -23,6 +23,14 @@ from dear.evaluation.resolve import MethodSetup, ResolvedRun
 from dear.evaluation.session import Session
 from dear.evaluation.trial import Trial
 from dear.methods.base import Method, TrainingImages
+from dear.methods.optional import (
+    LearnsUnlabeled,
+    LeavesOut,
+    UsesAllImages,
+    features_of,
+    keep_known_scores,
+    readout_key,
+)
 from dear.methods.registry import FROZEN
 from dear.methods.shared import order_by_name
 from dear.training.batches import training_images, view_key
@@ -78,8 +86,8 @@ class LeftOut:
     """
 
     def __init__(self, session: Session, run: ResolvedRun, unlabeled: Images | None = None) -> None:
-        """Those of a run, whatever its method. ``unlabeled`` are images without labels that a method may
-        learn from too.
+        """Prepare the leave-out folds of a run, whatever its method. ``unlabeled`` are images without labels
+        that a method may learn from too.
         """
         self.session, self.run, self.dataset, self.unlabeled = session, run, run.source, unlabeled
         seed, classes = run.seed, len(run.source.classnames)
@@ -139,7 +147,7 @@ class LeftOut:
             way = number // max(1, self._folds)
             scores[way, left_out] = part.double().cpu()
         if not scores.isfinite().all():
-            raise SettingsError(f"{trial.method.name} gives images that are left out no numbers.")
+            raise SettingsError(f"{setup.method} predicts NaN or infinity for images that are left out.")
         judged = tested.nonzero().flatten()
         of_tested = scores[:, tested], self.labels[tested], folds[:, tested], self.groups[tested]
         return LeftOutScores(setup.method, judged, *of_tested)
@@ -162,17 +170,17 @@ class LeftOut:
         treated as if they had no images (`absent_classes`). The method is fitted again without the pictures
         of each round. Raises as `scores`.
         """
-        declared = trial.run.setup.declared
-        if not trial.method.cheap or (declared.trains and trial.method.takes_steps):
+        setup, declared = trial.run.setup, trial.run.setup.declared
+        if not declared.cheap or trial.method.takes_steps:
             raise SettingsError(
-                f"{trial.method.name} is trained in steps, which takes too long to do it again without images"
+                f"{setup.method} is trained in steps, which takes too long to do it again without images"
             )
         absent = absent or [torch.zeros(len(self.dataset.classnames)).bool()]
         if trial.pick is not None:  # it keeps what it is
             trial = Trial(self.session, trial.run)
         method, images = trial.method, self._training_images(trial)
-        items = torch.arange(len(self.images)) if method.counts_copies else self._first
-        method.spares_known = True
+        items = self._first if isinstance(method, LeavesOut) else torch.arange(len(self.images))
+        keep_known_scores(method)
         method.set_classes(self.dataset.classnames, self.dataset.templates)
         labels, place = self.images.labels.cpu()[items], torch.searchsorted(items, self._first)
         for without in absent:
@@ -181,19 +189,15 @@ class LeftOut:
                     few = _select(
                         images, (~self._is_seen(left_out)[items] & ~without[labels]).nonzero().flatten()
                     )
+                    assert isinstance(method, UsesAllImages), "it takes no steps"
                     method.before_training(few)
-                    if self.unlabeled is not None and method.takes_unlabeled:
+                    if self.unlabeled is not None and isinstance(method, LearnsUnlabeled):
                         method.add_unlabeled(few, self._read(trial, self.unlabeled))
                 yield without, left_out, _compute_scores(method, images, place[left_out])
 
     def _is_seen(self, left_out: Bool[Tensor, "picture"]) -> Bool[Tensor, "item"]:
         """Which images are of the groups of some pictures, copies of these among them."""
         return torch.isin(self._number, self._number[self._first[left_out]])
-
-    def folds(self) -> list[tuple[Bool[Tensor, "picture"], Bool[Tensor, "picture"]]]:
-        """Pictures that are left out together, and those of other groups, where pictures are in groups."""
-        rounds = self.rounds()[: self._folds] if self.is_grouped else []
-        return [(left_out, ~self._is_seen(left_out)[self._first]) for left_out in rounds]
 
     @torch.no_grad()
     def frozen_features(self) -> Float[Tensor, "picture embed"]:
@@ -209,11 +213,11 @@ class LeftOut:
     def _training_images(self, trial: Trial) -> TrainingImages:
         """The images of a method, each view of which is read once."""
         images, views = self._read(trial, self.images), dict[int | None, Tensor]()
-        items = torch.arange(len(self.images)) if trial.method.counts_copies else self._first
+        items = self._first if isinstance(trial.method, LeavesOut) else torch.arange(len(self.images))
 
         def view(number: int | None) -> Tensor:
             if number not in views:
-                is_shared = number is None and not trial.method.readout_key
+                is_shared = number is None and not readout_key(trial.method)
                 views[number] = self._trunk(trial)[items] if is_shared else images.view(number)
                 if number is None and not is_shared:
                     self._keep_trunk(trial)
@@ -283,5 +287,5 @@ def _compute_scores(
     """The scores of the test view of some images among the method's classes."""
     readouts = images.view(None)
     parts = readouts[rows.to(readouts.device)].split(method.clip.image.images_at_once)
-    features = torch.cat([*map(method.features_of, parts)], dim=1)
+    features = torch.cat([features_of(method, part) for part in parts], dim=1)
     return method.logits(features, method.text_features())

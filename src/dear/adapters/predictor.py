@@ -1,194 +1,52 @@
 """Inference with a bundle: features of images and classes, and predictions with evidence."""
 
-import copy
 import math
-import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import torch
 from jaxtyping import Float
-from PIL import Image
 from torch import Tensor
 
-from dear.adapters.bundle import Bundle, distinct
-from dear.adapters.reading import ImageReader
+from dear.adapters.bundle import Bundle
+from dear.adapters.encoder import BATCH, Encoder, Vocabulary
+from dear.adapters.feature_reader import ImageReader
+from dear.adapters.operating import DECIDED, TO_A_PERSON
 from dear.adapters.results import ClassScore, Prediction, Suggestion, Unreadable
-from dear.adapters.wording import UNOWNED, describe_names
-from dear.backbone.clip import Clip
-from dear.backbone.device import mixed, precision_for
-from dear.backbone.names import Precision
+from dear.adapters.wording import UNOWNED
 from dear.curation.outliers import Refusal
 from dear.curation.twins import choose_all, margins
-from dear.data.images.photos import is_image, picture_of, require_unit, split_hashes
-from dear.data.images.transforms import eval_view, to_unit
+from dear.data.images.forms import is_image
+from dear.data.images.photos import split_hashes
 from dear.data.sources.corrections import answered_contents
 from dear.data.sources.objects import each_image
-from dear.errors import BundleError, DataError, SettingsError, warn
-from dear.methods.base import Method
+from dear.errors import DataError, SettingsError, warn
 from dear.text import plural
 
-BATCH = 32
-CACHED = 16
-"""Lists of other classes whose text features a predictor keeps: those that were used last."""
 EVIDENCE = 2**24
 """Values of the evidence for images that are scored together: images times features times classes."""
 
-Picture = Image.Image | Path | str | bytes | np.ndarray | Tensor
-"""An image: a path, a Pillow image, the bytes of an image file, or an array of height x width x 3 or a tensor
-of 3 x height x width, both without the 3 if gray (8-bit, or numbers in [0, 1])."""
 
-
-@dataclass(frozen=True)
-class Vocabulary:
-    """Candidate classes: a method set to them, their text features, whether features are decoupled (for
-    classes that it was not trained on), and the precision of features.
-    """
-
-    classes: tuple[str, ...]
-    method: Method
-    text: Float[Tensor, "class embed"]
-    decoupled: bool
-    precision: Precision
-
-    @classmethod
-    @torch.no_grad()
-    def of(cls, method: Method, precision: Precision, *, decoupled: bool = False) -> Self:
-        """The classes that a method is set to."""
-        like = method.clip.image.projection
-        with mixed(like.device, precision):
-            text = method.text_features().to(like)
-        return cls(tuple(method.classnames), method, text, decoupled, precision)
-
-    def image_features(
-        self, pixels: Float[Tensor, "batch channel height width"], *, frozen: bool = False
-    ) -> Float[Tensor, "feature batch embed"]:
-        """Unit image features of views in [0, 1]; with ``frozen`` that of the frozen backbone after them."""
-        like = self.method.clip.image.projection
-        read = self.method.with_frozen if frozen else self.method.image_features
-        with mixed(like.device, self.precision):
-            return read(self.method.image_trunk(pixels.to(like))).to(like)
-
-    def logits(self, image: Float[Tensor, "feature batch embed"]) -> Float[Tensor, "batch class"]:
-        """Scores of the classes, before the temperature."""
-        return self.method.logits(image, self.text, decoupled=self.decoupled)
-
-    def evidence(self, image: Float[Tensor, "feature batch embed"]) -> Float[Tensor, "feature batch class"]:
-        """The part of each feature in the scores."""
-        return self.method.evidence(image, self.text, decoupled=self.decoupled)
-
-
-class Predictor:
+class Predictor(Encoder):
     """An adapted model for inference. Calls change nothing in it but a cache of text features.
 
     What takes images takes one (`Picture`) and gives one result, or takes several and gives as many: a list,
     a folder, an array or tensor with an axis more, a data frame with a column path or image or that column, a
     torch Dataset or a DataLoader. Addresses are refused.
-
-    Attributes:
-        classes: The classes it was fitted to, in label order.
-        features: Names of the image features: "class", then the attributes.
-        without_heads: Those features whose attribute owns no head, so that they are not about it.
-        refusal_threshold: The evidence below which an image is of no known class (`OutlierModel`).
     """
-
-    def __init__(
-        self,
-        bundle: Bundle | Path | str,
-        device: str = "auto",
-        *,
-        clip: Clip | None = None,
-        pretrained: str | None = None,
-        precision: Precision = "auto",
-        refuse: float | None = None,
-    ) -> None:
-        """Build from a bundle or its path, on the GPU if there is one and ``device`` is "auto"; ``clip`` is
-        its backbone if already loaded, ``pretrained`` the location of its weights if they have moved;
-        ``precision`` is as in training; ``refuse`` is the share of images of known classes that is refused,
-        if not as in the bundle. Raises BundleError, WeightsError, SettingsError for a precision that
-        the device does not have.
-        """
-        self.bundle = bundle if isinstance(bundle, Bundle) else Bundle.from_pretrained(bundle)
-        self._arguments: dict[str, Any] = {
-            "device": device,
-            "pretrained": pretrained,
-            "precision": precision,
-            "refuse": refuse,
-        }
-        self.clip = self.bundle.load_backbone(device, pretrained) if clip is None else clip
-        self.method = self.bundle.build(self.clip).requires_grad_(False)
-        self.classes = self.bundle.classes
-        self.features = tuple("class" if name == "cls" else name for name in self.method.features)
-        self.without_heads = self.method.without_heads
-        self.own_vocabulary = Vocabulary.of(self.method, precision_for(self.clip, precision))
-        self.require_finite(self.own_vocabulary.text)
-        self._vocabularies = dict[tuple[str, ...], Vocabulary]()
-        self._caching = threading.Lock()
-        share = self.bundle.refuse if refuse is None else refuse
-        if not 0 <= share < 1:
-            raise SettingsError(f"refuse is {share}: it must be at least 0 and below 1.")
-        known = self.bundle.known
-        self.known = None if known is None else known.to(self.own_vocabulary.text.device)
-        self.refusal_threshold = -math.inf if self.known is None else self.known.threshold(share)
-        if refuse and self.refusal_threshold == -math.inf:
-            raise SettingsError(f"refuse {refuse}: {self.bundle.title} has too few training images for that.")
 
     @classmethod
     def of(cls, source: "Predictor | Bundle | Path | str", **options: Any) -> "Predictor":
         """A predictor itself, or that of a bundle, its folder or name. Raises BundleError for others."""
-        if not isinstance(source, Predictor | Bundle | str | Path):
-            raise BundleError(f"not a predictor, a bundle or its path, but a {type(source).__name__}.")
         return source if isinstance(source, Predictor) else cls(source, **options)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickled as what it was built from: workers load the backbone themselves, and check its identity."""
-        return partial(type(self), **self._arguments), (self.bundle,)
 
     @classmethod
     def from_pretrained(cls, folder_or_hub_id: Path | str, device: str = "auto", **options: Any) -> Self:
         """The predictor of a bundle in a folder or, given OWNER/NAME, on the hub; the same as the class."""
         return cls(folder_or_hub_id, device, **options)
-
-    def preprocess(self, image: Picture) -> Float[Tensor, "3 size size"]:
-        """An image as the model takes it, in [0, 1]: rotated according to its EXIF data, then as the
-        model's own preprocessing has it (`Clip.preprocess`). A tensor of such numbers that has this size
-        already stays as it is. Raises DataError for an unreadable image.
-        """
-        if isinstance(image, Tensor) and self.has_views(image, axes=3):
-            return image
-        return to_unit(eval_view(picture_of(image), self.clip.preprocess))
-
-    def has_views(self, pixels: Tensor, axes: int) -> bool:
-        """Whether pixels are numbers of the model's own size. Raises DataError unless they are in [0, 1]."""
-        size = self.clip.image_size
-        if pixels.ndim != axes or pixels.shape[-3:] != (3, size, size) or not pixels.is_floating_point():
-            return False
-        require_unit(pixels)
-        return True
-
-    def encode(self, images: Any) -> Float[Tensor, "*batch feature embed"]:
-        """Unit image features by ``features``. Raises DataError for an unreadable image, else BundleError."""
-        return self.encode_all(images)[..., : len(self.features), :]
-
-    @torch.no_grad()
-    def encode_all(self, images: Any) -> Float[Tensor, "*batch feature embed"]:
-        """As `encode`; where images can be refused, the frozen backbone's feature comes last."""
-        vocabulary, remaining = self.own_vocabulary, each_image(images)
-        refuses = self.refusal_threshold > -math.inf
-        if isinstance(images, Tensor) and self.has_views(images, axes=4):
-            parts = images.split(self.clip.image.images_at_once)
-            features = [vocabulary.image_features(part, frozen=refuses).transpose(0, 1) for part in parts]
-            self.require_finite(*features)
-            return torch.cat(features)
-        features = [vocabulary.text.new_empty(0, len(self.features) + refuses, vocabulary.text.shape[1])]
-        while pixels := [self.preprocess(image) for image in islice(remaining, BATCH)]:
-            features.append(self.encode_all(torch.stack(pixels)))
-        return features[1][0] if is_image(images) else torch.cat(features)
 
     def refusal(self, classes: Sequence[str]) -> Refusal | None:
         """What says which images are of none of some classes; None if nothing is refused."""
@@ -204,25 +62,12 @@ class Predictor:
         return found[0] if is_image(images) else found
 
     @torch.no_grad()
-    def encode_classes(self, classes: Sequence[str]) -> Float[Tensor, "class embed"]:
-        """Unit text features of classes by name, using the bundle's templates."""
-        return self.vocabulary(classes).text
-
-    @torch.no_grad()
     def logits(self, images: Any, classes: Sequence[str] | None = None) -> Float[Tensor, "*batch class"]:
         """Scores of the classes, before the temperature. Raises DataError for an unreadable image."""
         features, vocabulary = self.encode(images), self.vocabulary(classes)
         logits = vocabulary.logits(features.reshape(-1, *features.shape[-2:]).transpose(0, 1))
         self.require_finite(logits)
         return logits[0] if is_image(images) else logits
-
-    def require_finite(self, *results: Tensor) -> None:
-        """Raise BundleError for what a bundle computes if it is not finite, or was made of such values."""
-        if not all(values.isfinite().all() for values in results):
-            raise BundleError(
-                f"{self.bundle.title} gives no numbers: its parameters or settings are too large. Fit it "
-                "again with `dear fit`."
-            )
 
     def predict_proba(self, images: Any, classes: Sequence[str] | None = None) -> np.ndarray:
         """Probabilities of the bundle's classes or of ``classes``, item x class, each row with the sum 1.
@@ -314,14 +159,35 @@ class Predictor:
     @torch.no_grad()
     def rank(
         self, features: Float[Tensor, "batch feature embed"], vocabulary: Vocabulary, top: int
-    ) -> list[tuple[tuple[ClassScore, ...], bool]]:
-        """The best classes of each image, from what `encode_all` gives, and whether it is of none of them."""
-        best = self.best_classes(features[:, : len(self.features)], vocabulary, top)
-        if (refusal := self.refusal(vocabulary.classes)) is None:
-            return [(candidates, False) for candidates in best]
-        numbers = {name: number for number, name in enumerate(vocabulary.classes)}
-        predicted = torch.tensor([numbers[candidates[0].name] for candidates in best], device=features.device)
-        return [*zip(best, refusal(features[:, -1], predicted).tolist(), strict=True)]
+    ) -> list[tuple[tuple[ClassScore, ...], bool, str, str]]:
+        """What a `Prediction` says of each image after its file, from what `encode_all` gives."""
+        image = features[:, : len(self.features)]
+        best, refused = self.best_classes(image, vocabulary, top), [False] * len(features)
+        if (refusal := self.refusal(vocabulary.classes)) is not None:
+            numbers = {name: number for number, name in enumerate(vocabulary.classes)}
+            predicted = torch.tensor(
+                [numbers[candidates[0].name] for candidates in best], device=features.device
+            )
+            refused = refusal(features[:, -1], predicted).tolist()
+        choices = self.decide(image, vocabulary, refused)
+        rows = zip(best, refused, choices, strict=True)
+        return [(candidates, is_refused, *choice) for candidates, is_refused, choice in rows]
+
+    def decide(
+        self, image: Float[Tensor, "batch feature embed"], vocabulary: Vocabulary, refused: Sequence[bool]
+    ) -> list[tuple[str, str]]:
+        """Whether each image is decided by the bundle's operating point or goes to a person, and the class
+        that it is decided to be of; both empty without one, and among other classes than the bundle's.
+        """
+        point = self.bundle.training.operating
+        if point is None or vocabulary.classes != self.classes:
+            return [("", "")] * len(image)
+        logits = vocabulary.logits(image.transpose(0, 1)).double() / self.bundle.temperature
+        choices = point.decide(logits.softmax(dim=1).cpu().numpy(), self.classes).tolist()
+        return [
+            (TO_A_PERSON, "") if is_refused or choice < 0 else (DECIDED, self.classes[choice])
+            for choice, is_refused in zip(choices, refused, strict=True)
+        ]
 
     @torch.no_grad()
     def best_classes(
@@ -355,45 +221,3 @@ class Predictor:
         by_name = dict(zip(self.features, parts, strict=True))
         scores_without_heads = [by_name.pop(name) for name in self.without_heads]
         return by_name | ({UNOWNED: sum(scores_without_heads)} if scores_without_heads else {})
-
-    def vocabulary(self, classes: Sequence[str] | None = None) -> Vocabulary:
-        """The classes by name, by default the bundle's; the last lists are cached.
-
-        Raises DataError for an empty list or a duplicate name, SettingsError if the method cannot score
-        classes that it was not trained on, LimitError for too many prompts.
-        """
-        classes = (classes,) if isinstance(classes, str) else classes
-        names = self.classes if classes is None else tuple(classes)
-        return self.cached_vocabulary(names) or self._encode_names(names)
-
-    def cached_vocabulary(self, names: tuple[str, ...]) -> Vocabulary | None:
-        """The classes by name if they need not be encoded: the bundle's, or of a cached list."""
-        if names == self.classes:
-            return self.own_vocabulary
-        with self._caching:
-            vocabulary = self._vocabularies.pop(names, None)
-            if vocabulary is not None:
-                self._vocabularies[names] = vocabulary  # now the last
-            return vocabulary
-
-    @torch.no_grad()
-    def _encode_names(self, names: tuple[str, ...]) -> Vocabulary:
-        """Encode classes, and cache them if the method scores with their text features alone."""
-        distinct(names)
-        for line in describe_names(self.bundle.training.name_cost, names, self.classes):
-            warn(line)
-        if not self.method.open_vocabulary:
-            name = self.method.name
-            raise SettingsError(f"{name} cannot score classes that it was not trained on: omit the classes.")
-        method = copy.copy(self.method)  # shares all parameters, but not the classes
-        method.set_classes(names, self.bundle.templates)
-        decoupled = "classes" in method.decoupled_on and not {*names} <= {*self.classes}
-        vocabulary = Vocabulary.of(method, self.own_vocabulary.precision, decoupled=decoupled)
-        if not method.text_depends_on_image and method.cosine_scores:
-            # Without the prompts of the copy, which are much larger than the features.
-            vocabulary = replace(vocabulary, method=self.method)
-            with self._caching:
-                self._vocabularies[names] = vocabulary
-                while len(self._vocabularies) > CACHED:
-                    del self._vocabularies[next(iter(self._vocabularies))]
-        return vocabulary

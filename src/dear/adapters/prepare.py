@@ -25,6 +25,7 @@ from dear.evaluation.protocols.few_shot import FewShot
 from dear.evaluation.resolve import MethodSetup, ResolvedRun, RunConditions, Select
 from dear.evaluation.session import Session
 from dear.evaluation.trial import check_prompts, find_longest_name
+from dear.methods.optional import LeavesOut
 from dear.methods.registry import check_towers, method_class
 from dear.roles.discover import DISCOVER, discover_at_hand
 from dear.roles.table import WITHOUT, RoleTable, known_by_name
@@ -94,7 +95,7 @@ def prepare_data(
     picked = draw_few(dataset, of_each, seed)[0].indices if declared.trains else ()
     labels = dataset.train.labels[[*picked]].tolist()
     if shots is None and picked and (warning := uneven(labels, dataset.classnames)):
-        repeats = method_class(setup.method).counts_copies and not dataset.balance
+        repeats = not (issubclass(method_class(setup.method), LeavesOut) or dataset.balance)
         hint = ": --dataset.balance repeats the images of the smaller ones" if repeats else ""
         warn(f"{dataset.name}: {warning}{hint}")
     trained_on = range(len(dataset.train)) if declared.unlabeled else picked
@@ -131,7 +132,7 @@ def resolve_roles(
     session: Session, clip: Clip, roles: Path | str | None, dataset: Dataset, setup: MethodSetup
 ) -> RoleTable | None:
     """As `Session.roles`, or a table from the training images. Raises RoleTableError if there is none."""
-    if str(roles) == DISCOVER and setup.declared.needs_roles:
+    if str(roles) == DISCOVER and setup.declared.roles:
         return discover_at_hand(clip, dataset, session.cache.progress)
     try:
         return session.roles(clip, setup, roles)

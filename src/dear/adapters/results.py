@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from dear.data.sources.table import CHECKED, LABELS, NONE, PREDICTED, SUGGESTED, holds_answers
+from dear.data.sources.table import CHECKED, DECISION, LABELS, NONE, PREDICTED, SUGGESTED, holds_answers
 from dear.errors import DataError, OutputError, SettingsError
 from dear.reading.files import expanded
 from dear.text import list_names
@@ -34,12 +34,16 @@ class ClassScore:
 @dataclass(frozen=True)
 class Prediction:
     """The most probable classes of an image, best first; ``image`` is its file, if it came from one;
-    ``none_of_these`` if it looks like none of those that have training images.
+    ``none_of_these`` if it looks like none of those that have training images. With an operating point,
+    ``decision`` is "decided" or "to a person", and ``decided_class`` the class that is decided: the best one,
+    unless costs speak for another. Without one both are empty.
     """
 
     image: str | None
     top: tuple[ClassScore, ...]
     none_of_these: bool = False
+    decision: str = ""
+    decided_class: str = ""
 
     @property
     def best(self) -> ClassScore:
@@ -85,15 +89,15 @@ def write_predictions(out: Path | str, results: Iterable[Prediction | Unreadable
     """Write what `Predictor.predict_each` yields, all of it or nothing. Only a batch is in memory at a time.
 
     A .csv has one row per image: file, class and probability (a fraction) of the best class, then class_2,
-    probability_2 and so on, none_of_these (yes, or empty), predicted (the best class again) and checked
-    (empty); files below its folder are named from there. `apply_labels` takes the rows whose class was
-    changed since, or whose cell checked was filled in. A .jsonl has one object per image,
-    with the evidence. Unreadable images are left out. Raises SettingsError for another suffix, DataError if
-    no image can be read, OutputError.
+    probability_2 and so on, none_of_these (yes, or empty), predicted (the best class again), checked (empty)
+    and, with an operating point, decision and decided_class; files below its folder are named from there.
+    `apply_labels` takes the rows whose class was changed since, or whose cell checked was filled in. A .jsonl
+    has one object per image, with the evidence. Unreadable images are left out. Raises SettingsError for
+    another suffix, DataError if no image can be read, OutputError.
     """
     out = expanded(out)
     check_table(out)
-    images, unreadable = 0, list[Unreadable]()
+    images, unreadable, with_decision = 0, list[Unreadable](), tuple[str, ...]()
     with output_file(out) as file, csv_rows(file) as rows:
         for result in results:
             if isinstance(result, Unreadable):
@@ -104,10 +108,12 @@ def write_predictions(out: Path | str, results: Iterable[Prediction | Unreadable
             else:
                 if not images:
                     columns = [f"{name}_{n + 1}" for n in range(1, len(result.top)) for name in RANKED]
-                    rows.writerow(["file", *RANKED, *columns, NONE, PREDICTED, CHECKED])
+                    with_decision = DECISION if result.decision else ()
+                    rows.writerow(["file", *RANKED, *columns, NONE, PREDICTED, CHECKED, *with_decision])
                 none = "yes" if result.none_of_these else ""
                 best = [cell for one in result.top for cell in (csv_text(one.name), one.probability)]
-                rows.writerow([csv_path(result.image or "", out), *best, none, best[0], ""])
+                decision = [result.decision, csv_text(result.decided_class)] if with_decision else []
+                rows.writerow([csv_path(result.image or "", out), *best, none, best[0], "", *decision])
             images += 1
         if not images:
             reason = f": {unreadable[0].reason}" if unreadable else "."
@@ -145,7 +151,9 @@ def _read_result(result: dict[str, Any]) -> Prediction | Unreadable:
     if "reason" in result:
         return Unreadable(**result)
     top = tuple(ClassScore(**candidate) for candidate in result["top"])
-    return Prediction(result["image"], top, result["none_of_these"])
+    return Prediction(
+        result["image"], top, result["none_of_these"], result["decision"], result["decided_class"]
+    )
 
 
 def write_suggestions(out: Path | str, suggestions: Iterable[Suggestion]) -> Path:

@@ -26,8 +26,9 @@ from dear.curation.wrong_labels import LabelScores, find_confused, score_labels
 from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import leave_subsets
 from dear.data.images.decode import as_image
-from dear.data.images.photos import HeldImages, PhotoImages, file_hash, image_hashes, make_thumbnails
-from dear.data.loading import held_notes, name_listings, read_source
+from dear.data.images.forms import file_hash
+from dear.data.images.photos import HeldImages, PhotoImages, image_hashes, make_thumbnails
+from dear.data.loading import deferred_warnings, name_listings, read_source
 from dear.data.settings import DataSettings
 from dear.data.sources.class_names import WHOLE
 from dear.data.sources.corrections import (
@@ -42,7 +43,7 @@ from dear.data.sources.table import CHECKED, PREDICTED, read_answers
 from dear.errors import DataError, OutputError
 from dear.evaluation.resolve import MethodSetup
 from dear.evaluation.session import Session
-from dear.methods.registry import AUTO, FIT_METHOD, known_method, method_class
+from dear.methods.registry import AUTO, FIT_METHOD, known_method
 from dear.progress import Progress, Steps
 from dear.reading.files import CORRECTIONS, expanded
 from dear.report.render import THUMBNAIL, data_url, render_page, write_page
@@ -240,7 +241,7 @@ def review_data(
     setup = MethodSetup(FIT_METHOD if method == AUTO else known_method(method))
     with ExitStack() as stack:
         report = progress if progress is not None else stack.enter_context(Steps())
-        with held_notes():
+        with deferred_warnings():
             source = read_data(data, settings, shots)
             images = prepare_data(source, setup, shots, seed, "last")
             session = Session(device)
@@ -251,7 +252,7 @@ def review_data(
         choice = choose_method(session, run, progress=report) if method == AUTO else None
         if choice is not None:
             setup = choice.setup
-        elif not method_class(setup.method).cheap:
+        elif not setup.declared.cheap:
             setup = MethodSetup(FIT_METHOD)
         scores = (choice and choice.left_out) or left_out.scores(left_out.build(setup))
         review = review_images(left_out, scores, answered_contents(data))

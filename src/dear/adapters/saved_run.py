@@ -1,4 +1,6 @@
-"""A run as it was tested, from its record and the trained parameters beside it (--keep-weights)."""
+"""A bundle from whatever has one, and a run as it was tested, from its record and the trained parameters
+beside it (--keep-weights).
+"""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -11,8 +13,9 @@ from dear.adapters.bundle import Bundle
 from dear.backbone.clip import Clip, Identity, tensors_hash
 from dear.backbone.names import LITE, RANDOM, TINY, is_architecture
 from dear.errors import BundleError, DearError
-from dear.evaluation.records import WEIGHTS, read_record
+from dear.evaluation.records import WEIGHTS, may_be_record, read_record
 from dear.methods.base import Method
+from dear.methods.optional import keep_known_scores
 from dear.methods.registry import METHODS, known_method
 from dear.reading.files import ReadingError, expanded
 from dear.reading.tensors import read_tensors
@@ -41,6 +44,18 @@ class SavedRun:
         return self.bundle.classes
 
 
+def load_bundle(source: Bundle | Path | str, **options: Any) -> Bundle:
+    """A bundle itself, or that of a folder, of the record of a run (.json) or, given OWNER/NAME, of the hub.
+    ``options`` are those of `Bundle.from_pretrained`. Raises BundleError, and DataError for a damaged record.
+    """
+    if isinstance(source, Bundle):
+        return source
+    if not isinstance(source, str | Path):
+        raise BundleError(f"not a bundle, its folder or a record, but a {type(source).__name__}.")
+    path = expanded(source)
+    return bundle_of_run(path) if may_be_record(path) else Bundle.from_pretrained(source, **options)
+
+
 def load_run(
     record: Path | str,
     device: str | torch.device = "cpu",
@@ -56,7 +71,7 @@ def load_run(
     bundle = bundle_of_run(expanded(record))
     clip = clip or bundle.load_backbone(device, pretrained)
     method = bundle.build(clip)
-    method.spares_known = False  # all classes are scored alike, as in the run
+    keep_known_scores(method, keep=False)  # all classes are scored alike, as in the run
     return SavedRun(bundle, clip, method)
 
 

@@ -14,9 +14,17 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from dear.adapters.bundle import Bundle
+from dear.adapters.encoder import Vocabulary
 from dear.adapters.facts import CROSS_VALIDATION, FEWEST_TO_CALIBRATE, BundleScores
 from dear.adapters.leftout import LeftOut, LeftOutScores
-from dear.adapters.predictor import Predictor, Vocabulary
+from dear.adapters.operating import (
+    Decided,
+    OperatingGoal,
+    OperatingPoint,
+    choose_point,
+    measure_point,
+)
+from dear.adapters.predictor import Predictor
 from dear.backbone.names import warn_of_toy
 from dear.curation.wrong_labels import score_labels
 from dear.data.dataset import Dataset, Images
@@ -30,6 +38,7 @@ from dear.errors import DataError, SettingsError, warn
 from dear.evaluation.metrics import compute_scores
 from dear.evaluation.predictions import Predictions, predict
 from dear.evaluation.trial import Trial
+from dear.methods.optional import keep_known_scores
 from dear.methods.registry import frozen_clip
 from dear.progress import Progress, silent
 from dear.stats import group_share_interval
@@ -80,7 +89,7 @@ def evaluate_images(
     backbone, and the images. ``is_unseen`` says that the bundle was fitted on none of them: then neither
     this is checked, nor is there a warning about the tiny CLIP. ``cache`` is as in `predict`.
     """
-    bundle, left_out = predictor.bundle, 0
+    bundle, left_out, refused = predictor.bundle, 0, None
     dataset.require_single_labels()
     if not is_unseen:
         warn_of_toy(bundle.model, world=dataset.world, advice="fit without --model")
@@ -110,10 +119,13 @@ def evaluate_images(
         ]
         if unknown:
             warn(
-                '"none of these" hardly works with a class known by its name alone '
+                '"none of these" hardly works with a class that has no two training images '
                 f"({list_names(unknown, FEW)}): what is taken for it, as most other things are, is never "
                 "refused"
             )
+    if own_classes:
+        point = bundle.training.operating
+        facts["decided"] = measure_decided(point, predictions, group_names(images), refused)
     scores = compute_scores(
         predictions, BundleScores, classes=len(vocabulary.classes), left_out=left_out, **facts
     )
@@ -229,7 +241,7 @@ def find_classes(
 def calibrate_bundle(bundle: Bundle, trial: Trial, images: Images) -> Bundle:
     """The bundle with the best temperature for images that it was not fitted on."""
     precision, cache = trial.run.training.precision, trial.session.cache
-    trial.method.spares_known = True
+    keep_known_scores(trial.method)
     held_out = predict(trial.method, images, precision=precision, cache=cache)
     numbers = number_groups(images)
     groups = torch.arange(len(held_out.labels)) if numbers is None else numbers
@@ -283,9 +295,12 @@ def fit_temperature(
 
 
 @torch.no_grad()
-def cross_validate(bundle: Bundle, trial: Trial, left_out: LeftOut, choice: LeftOutScores) -> BundleScores:
-    """The accuracy that a fit promises, over all training images that can be left out: each is scored by what
-    the whole procedure is without its part of the images, the choice and the temperature too.
+def cross_validate(
+    bundle: Bundle, trial: Trial, left_out: LeftOut, choice: LeftOutScores
+) -> tuple[BundleScores, Predictions]:
+    """The accuracy that a fit promises, over all training images that can be left out, and the predictions
+    that it is computed from: each is scored by what the whole procedure is without its part of the images,
+    the choice and the temperature too.
 
     With few images the temperature is 1, as that of the bundle is.
     """
@@ -303,7 +318,33 @@ def cross_validate(bundle: Bundle, trial: Trial, left_out: LeftOut, choice: Left
     facts: dict[str, Any] = {"data": bundle.training.data, "split": CROSS_VALIDATION, "left_out": 0}
     facts |= {"images": len(labels), "groups": len(choice.groups.unique()), "classes": len(bundle.classes)}
     facts["interval"] = group_share_interval(predictions.correct.double().numpy(), choice.groups.tolist())
-    return compute_scores(predictions, BundleScores, **facts)
+    return compute_scores(predictions, BundleScores, **facts), predictions
+
+
+def choose_operating_point(
+    goal: OperatingGoal, predictions: Predictions, groups: Sequence[Any], split: str
+) -> OperatingPoint:
+    """The operating point for a goal, from predictions of images that the bundle was not fitted on and the
+    groups that these are in.
+    """
+    probabilities, labels = predictions.probabilities().cpu().numpy(), predictions.labels.cpu().numpy()
+    return choose_point(goal, probabilities, labels, groups, predictions.classes, split)
+
+
+def measure_decided(
+    point: OperatingPoint | None,
+    predictions: Predictions,
+    groups: Sequence[Any],
+    refused: Bool[Tensor, "item"] | None = None,
+) -> Decided | None:
+    """What an operating point decides of images on which it was not chosen; None without a point. Those that
+    are ``refused`` as of none of the classes go to a person.
+    """
+    if point is None:
+        return None
+    probabilities, labels = predictions.probabilities().cpu().numpy(), predictions.labels.cpu().numpy()
+    is_refused = None if refused is None else refused.cpu().numpy()
+    return measure_point(point, probabilities, labels, groups, predictions.classes, is_refused)
 
 
 def best_temperature(

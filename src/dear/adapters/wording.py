@@ -5,6 +5,7 @@ from dataclasses import fields
 from typing import Any
 
 from dear.adapters.facts import CROSS_VALIDATION, BundleScores, NameCost, TrainingFacts, UnlabeledGain
+from dear.adapters.operating import describe_decided, describe_point
 from dear.curation.issues import Issue, describe_issues
 from dear.methods.registry import FIT_METHOD, JUDGES_IMAGES
 from dear.stats import LEVEL, gain_interval, share_interval
@@ -137,9 +138,9 @@ def describe_test(scores: BundleScores | None, facts: TrainingFacts) -> list[str
     return lines
 
 
-def describe_fit(method: str, facts: TrainingFacts) -> list[str]:
-    """Why a method was chosen and what it was chosen from, what images without labels were worth, how many
-    left-out training images are right, and why probabilities are not calibrated; each in lines if it is so.
+def describe_fit(method: str, facts: TrainingFacts, scores: BundleScores | None = None) -> list[str]:
+    """Why a method was chosen and what it was chosen from, what it decides by itself, what images without
+    labels were worth, and why probabilities are not calibrated; each in lines if it is so.
     """
     lines = [f"{method} is {facts.chosen}."] if facts.chosen else []
     width = max((len(tried.method) for tried in facts.candidates), default=0)
@@ -149,11 +150,20 @@ def describe_fit(method: str, facts: TrainingFacts) -> list[str]:
             interval = f"{100 * tried.low:.1f}% to {100 * tried.high:.1f}%"
             outcome = f"{100 * tried.accuracy:5.1f}% ({interval}), {tried.seconds:.1f} s"
         lines.append(f"  {tried.method:{width}}  {outcome}")
+    if len(facts.candidates) > 1:
+        lines.append(
+            "  (these choose the method, and are no promise: that is of new images, and of the choice too)"
+        )
+    lines += describe_point(facts.operating)
+    lines += describe_decided(facts.operating, scores.decided if scores else None)
     if facts.unlabeled is not None:
         lines.append(describe_unlabeled(facts.unlabeled))
     if facts.doubted_labels:
-        labels = plural(facts.doubted_labels, "label")
-        lines.append(f"Probabilities are calibrated without {labels} that may be wrong.")
+        used, doubted = facts.calibration_images, facts.doubted_labels
+        lines.append(
+            f"Probabilities are calibrated by {used} of {used + doubted} labels, to be safe without the "
+            f"{doubted} that the classifier contradicts most."
+        )
     if facts.uncalibrated:
         lines.append(f"Probabilities are not calibrated: {facts.uncalibrated}.")
     return [printable(line) for line in lines]
@@ -185,7 +195,8 @@ def describe_names(cost: NameCost | None, classes: Sequence[str], known: Sequenc
     if not cost.images:
         return [f"{line}: too few images to measure what that finds."]
     outcome = f"it finds {cost.found:.1%} of its images and takes {cost.taken:.1%} of the others'"
-    tried = "Tried on left-out training images, each class by its name beside half of the others"
+    outcome += f", up to {cost.most:.1%} by one name" if cost.most > cost.taken else ""
+    tried = "Tried on left-out images, each class by its name, with the threshold that the others set"
     warning = " In use it may find half or fewer: give it images." if cost.found < SELDOM else ""
     if len(classes) - len(names) < FEWEST_FOR_NAMES:
         warning += " With so few classes a new name may take several percent."

@@ -16,7 +16,7 @@ from dear.backbone.change import UNCHANGED, Change
 from dear.backbone.names import Access
 from dear.backbone.openclip import TIMM_MODEL_CLASS, is_instance
 from dear.backbone.text import MAX_HIDDEN_VALUES, MAX_STORED_VALUES, TextTower, TextTrunk
-from dear.backbone.towers import Bias, Opaque, Tower
+from dear.backbone.towers import Opaque, SpanBias, Tower
 from dear.backbone.vision import MAX_IMAGES, VisionTower, exact_convolutions
 
 IMAGES_ON_CPU = 16
@@ -47,7 +47,7 @@ class FeaturesOnlyVisionTower(FeaturesOnly, VisionTower):
     def __init__(self, visual: Any, embed_dim: int) -> None:
         super().__init__(visual, f"image tower ({image_kind(visual)})", embed_dim)
         self.image_size = self.patch_size = image_side(visual)
-        self.readout, self.has_class_token, self.rotation = None, True, None
+        self.pool, self.has_class_token, self.rotation = None, True, None
 
     @property
     def images_at_once(self) -> int:
@@ -75,7 +75,7 @@ class FeaturesOnlyVisionTower(FeaturesOnly, VisionTower):
         first: int,
         change: Change = UNCHANGED,
         *,
-        bias: Bias = None,
+        bias: SpanBias = None,
         read: Int[Tensor, "*batch read"] | None = None,
     ) -> Float[Tensor, "batch read embed"]:
         """The embedding as token 0. Raises WeightsError for a change of the only layer."""

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from dear.backbone.block import Block
 from dear.backbone.device import Float32Norm
-from dear.backbone.readout import ResidualMlp
+from dear.backbone.pool import ResidualMlp
 from dear.backbone.vision import VisionTower
 
 Convention = Literal["public", "exact"]
@@ -71,9 +71,9 @@ def head_contributions(
         raise ValueError(f"layers must be distinct and between 1 and {tower.depth}, got {list(layers)}")
     x = tower.embed(images)
     finish = None
-    if tower.readout is not None:
+    if tower.pool is not None:
         last = tower.layers(x, 1, tower.depth)
-        finish = FrozenReadOut(tower, last if tower.has_class_token else last[:, 1:])
+        finish = EmbeddingMap(tower, last if tower.has_class_token else last[:, 1:])
     x = x if tower.has_class_token else x[:, 1:]
     rotation = tower.rotations()
     gather = _class_token if finish is None else finish.gather
@@ -99,7 +99,7 @@ def head_contributions(
             remainder = remainder + gather(attention) + gather(mlp)
         x = x + attention + mlp
     if finish is None:
-        finish = FrozenReadOut(tower, x)
+        finish = EmbeddingMap(tower, x)
     head_terms = torch.stack([heads[layer] for layer in layers], dim=2)
     mlp_terms = torch.stack([mlps[layer] for layer in layers], dim=2)
     if convention == "exact":
@@ -127,7 +127,7 @@ def grouped_contributions(
     Only what heads write to the class token is tracked, in the same forward pass. Where the embedding is
     pooled, what they write to all tokens is tracked, because the pool's weights are known last.
     """
-    pooled = tower.readout is not None
+    pooled = tower.pool is not None
     x = tokens if tower.has_class_token else tokens[:, 1:]
     rotation = tower.rotations()
     outputs = []
@@ -143,7 +143,7 @@ def grouped_contributions(
         x = x if query is None else query
         x = x + block.attention_update(by_head)
         x = x + block.mlp_update(x)
-    finish, groups = FrozenReadOut(tower, x), []
+    finish, groups = EmbeddingMap(tower, x), []
     for layer, output, share in zip(range(first, tower.depth + 1), outputs, shares, strict=True):
         block = tower.block(layer)
         gathered = finish.gather(output) if pooled else output
@@ -235,7 +235,7 @@ def written_rows(
         if (outer := _norm(block.ls_1)) is not None:
             constants.append(outer.bias)
         terms = torch.cat([terms, torch.stack(constants).unsqueeze(1).expand(-1, block.heads, -1)])
-    _, maps, constant = linear_readout(tower)
+    _, maps, constant = find_embedding_map(tower)
     terms = terms.cpu().double()
     if convention == "exact":
         terms = terms - terms.mean(dim=-1, keepdim=True)
@@ -258,24 +258,24 @@ def written_subspace(tower: VisionTower, heads: Sequence[tuple[int, int]]) -> Fl
     return spanning
 
 
-def linear_readout(
+def find_embedding_map(
     tower: VisionTower,
 ) -> tuple[Norm, Float[Tensor, "pool_head width embed"], Float[Tensor, "embed"]]:
     """The last LayerNorm before the embedding, the linear map that follows it by pool head (its gain
     included), and the constant that the map adds.
     """
-    readout, like = tower.readout, tower.projection
-    norm = tower.ln_final if readout is None else _norm(tower.ln_final) or readout.norm
+    pool, like = tower.pool, tower.projection
+    norm = tower.ln_final if pool is None else _norm(tower.ln_final) or pool.norm
     assert isinstance(norm, Norm)
-    if readout is None:
+    if pool is None:
         maps, constant = torch.eye(tower.width).to(like).unsqueeze(0), like.new_zeros(tower.width)
     else:
-        maps, constant = readout.maps().to(like), readout.constant().to(like)
+        maps, constant = pool.maps().to(like), pool.constant().to(like)
     constant = norm.bias.to(like) @ maps.sum(dim=0) + constant
     return norm, norm.weight.to(like).unsqueeze(1) * maps @ like, tower.projected(constant, like)
 
 
-class FrozenReadOut:
+class EmbeddingMap:
     """The linear map from the last layer's tokens to the image embedding: pool weights and LayerNorm
     statistics are those of ``tokens``, constants are separate.
 
@@ -287,16 +287,16 @@ class FrozenReadOut:
     """
 
     def __init__(self, tower: VisionTower, tokens: Float[Tensor, "batch token width"]) -> None:
-        norm, self.maps, self.bias = linear_readout(tower)
-        readout, ln_final = tower.readout, tower.ln_final
+        norm, self.maps, self.bias = find_embedding_map(tower)
+        pool, ln_final = tower.pool, tower.ln_final
         self.weights: Tensor | None = None  # batch pool_head token
-        if readout is None:
+        if pool is None:
             pooled = tokens[:, 0]
         else:
-            self.weights, pooled = readout.weights(tokens), readout(tokens)
+            self.weights, pooled = pool.weights(tokens), pool(tokens)
         self.scale: Tensor | None = None  # batch
         # Not `norm is ln_final`: torch.export hands out another proxy of a module each time.
-        if readout is None or _norm(ln_final) is not None:
+        if pool is None or _norm(ln_final) is not None:
             self.scale = 1 / _deviation(pooled, norm)
         elif self.weights is not None:
             self.weights = self.weights / _deviation(tokens, norm).unsqueeze(1)

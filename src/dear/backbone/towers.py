@@ -20,7 +20,7 @@ from dear.backbone.change import UNCHANGED, Change
 from dear.backbone.names import Access
 from dear.errors import SettingsError, WeightsError, first_line, of_memory
 
-Bias = (
+SpanBias = (
     Float[Tensor, "*#batch #head token token"]
     | list[Float[Tensor, "*#batch #head token token"]]
     | PackedSequences
@@ -156,7 +156,7 @@ class Tower(nn.Module):
         first: int,
         change: Change = UNCHANGED,
         *,
-        bias: Bias = None,
+        bias: SpanBias = None,
         read: Int[Tensor, "*batch read"] | None = None,
     ) -> Float[Tensor, "batch read width"]:
         """Layers ``first`` to the last with a change; the last only at tokens in ``read``.
@@ -229,7 +229,7 @@ def as_matrix(projection: Any, norm: Any) -> tuple[nn.Parameter, Tensor | None]:
     return projection, None
 
 
-def _at(bias: Bias, step: int) -> Tensor | PackedSequences | None:
+def _at(bias: SpanBias, step: int) -> Tensor | PackedSequences | None:
     return bias[step] if isinstance(bias, list) else bias
 
 

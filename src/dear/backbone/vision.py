@@ -14,8 +14,8 @@ from dear.backbone.block import Block
 from dear.backbone.change import UNCHANGED, Change
 from dear.backbone.names import Access
 from dear.backbone.openclip import TIMM_MODEL_CLASS, is_instance
-from dear.backbone.readout import AttentionReadOut, MeanReadOut, ReadOut, ResidualMlp
-from dear.backbone.towers import Bias, Tower, as_matrix
+from dear.backbone.pool import AttentionPool, MeanPool, Pool, ResidualMlp
+from dear.backbone.towers import SpanBias, Tower, as_matrix
 
 MAX_IMAGES = 250
 """Images that are computed together without gradients, at most."""
@@ -25,11 +25,11 @@ KEPT_BYTES = 2**25
 
 class VisionTower(Tower):
     """The image tower. Token 0 is the class token or, in a tower without one, a placeholder for the pooled
-    token: no layer reads or writes it, and the last one fills it (:mod:`dear.backbone.readout`). So tokens
+    token: no layer reads or writes it, and the last one fills it (:mod:`dear.backbone.pool`). So tokens
     have the same positions in every tower: 0, the patches row by row, learned tokens where injected.
 
     Attributes:
-        readout: what pools the image tokens; None if the embedding is read at the class token.
+        pool: what pools the image tokens; None if the embedding is read at the class token.
         has_class_token: True if token 0 takes part in the layers.
         class_token_has_position: True if a position embedding is added to the class token.
     """
@@ -44,9 +44,9 @@ class VisionTower(Tower):
         timm = is_instance(visual, TIMM_MODEL_CLASS)
         source = visual.trunk if timm else visual
         blocks = [Block(block) for block in (source.blocks if timm else source.transformer.resblocks)]
-        ln_final, readout, projection, bias = _timm_readout(visual) if timm else _open_clip_readout(visual)
+        ln_final, pool, projection, bias = _timm_end(visual) if timm else _open_clip_end(visual)
         super().__init__(blocks, ln_final, projection, bias)
-        self.readout: ReadOut | None = readout
+        self.pool: Pool | None = pool
         self.conv1: nn.Module = source.patch_embed if timm else source.conv1
         self.ln_pre: nn.Module = source.norm_pre if timm else source.ln_pre
         self.class_embedding = source.cls_token if timm else source.class_embedding
@@ -102,7 +102,7 @@ class VisionTower(Tower):
         """The input of layer ``first``: embeddings, then layers 1 to ``first`` - 1. Past the last layer it is
         what a span leaves: where the embedding is pooled, token 0 is the pooled one.
         """
-        if first <= self.depth or self.readout is None:
+        if first <= self.depth or self.pool is None:
             return self.layers(self.embed(images), 1, first - 1)
         return self.span(self.layers(self.embed(images), 1, self.depth - 1), self.depth)
 
@@ -137,23 +137,23 @@ class VisionTower(Tower):
         first: int,
         change: Change = UNCHANGED,
         *,
-        bias: Bias = None,
+        bias: SpanBias = None,
         read: Int[Tensor, "*batch read"] | None = None,
     ) -> Float[Tensor, "batch read width"]:
         """As in any tower. Where the embedding is pooled, token 0 of the result is the pooled token, and any
         other token is pooled alone. ``read`` is then the same for the whole batch.
         """
-        if self.readout is None or first > self.depth:
+        if self.pool is None or first > self.depth:
             return super().span(x, first, change, bias=bias, read=read)
         if not self.has_class_token:
             x, bias, change = x[:, 1:], _without_placeholder(bias), change.shifted(-1)
         out = super().span(x, first, change, bias=bias)
-        pooled = self.readout(change.remove(out)).unsqueeze(1)
+        pooled = self.pool(change.remove(out)).unsqueeze(1)
         if not self.has_class_token:
             out = _with_placeholder(out)
         if read is None:
-            return torch.cat([pooled, self.readout.alone(out[:, 1:])], dim=1)
-        return torch.where((read == 0).view(1, -1, 1), pooled, self.readout.alone(out[:, read]))
+            return torch.cat([pooled, self.pool.alone(out[:, 1:])], dim=1)
+        return torch.where((read == 0).view(1, -1, 1), pooled, self.pool.alone(out[:, read]))
 
 
 _SETTING_LOCK = threading.RLock()
@@ -185,7 +185,7 @@ def _with_placeholder(x: Float[Tensor, "batch token width"]) -> Float[Tensor, "b
     return torch.cat([x.new_zeros(x.shape[0], 1, x.shape[2]), x], dim=1)
 
 
-def _without_placeholder(bias: Bias) -> Bias:
+def _without_placeholder(bias: SpanBias) -> SpanBias:
     """Biases without the row and the column of the placeholder."""
     if isinstance(bias, list):
         return [layer_bias[..., 1:, 1:] for layer_bias in bias]
@@ -193,21 +193,21 @@ def _without_placeholder(bias: Bias) -> Bias:
     return None if bias is None else bias[..., 1:, 1:]
 
 
-ReadOutParts = tuple[nn.Module, ReadOut | None, nn.Parameter, Tensor | None]
+EndParts = tuple[nn.Module, Pool | None, nn.Parameter, Tensor | None]
 """Final LayerNorm, pooling, projection and its bias."""
 
 
-def _open_clip_readout(visual: Any) -> ReadOutParts:
+def _open_clip_end(visual: Any) -> EndParts:
     """The parts of open_clip's own ViT."""
     identity, width = nn.Identity(), visual.ln_post.weight.shape[0]
     if visual.pool_type == "tok":
         return visual.ln_post, None, visual.proj, None
     if visual.final_ln_after_pool:
-        return visual.ln_post, MeanReadOut(identity, 1, width), visual.proj, None
-    return identity, MeanReadOut(visual.ln_post, 1, width), visual.proj, None
+        return visual.ln_post, MeanPool(identity, 1, width), visual.proj, None
+    return identity, MeanPool(visual.ln_post, 1, width), visual.proj, None
 
 
-def _timm_readout(visual: Any) -> ReadOutParts:
+def _timm_end(visual: Any) -> EndParts:
     """The parts of timm's ViTs. The projection is timm's classifier, or open_clip's own after it."""
     trunk = visual.trunk
     head = visual.head.proj if len(visual.head) else trunk.head
@@ -216,11 +216,11 @@ def _timm_readout(visual: Any) -> ReadOutParts:
     width = norm.weight.shape[0]
     skip = 0 if getattr(trunk, "pool_include_prefix", False) else trunk.num_prefix_tokens
     if trunk.attn_pool is not None:
-        pool = trunk.attn_pool
+        source = trunk.attn_pool
         if hasattr(trunk, "rope"):  # timm's Eva pools all tokens, its VisionTransformer the patches
             skip = 0
-        readout = AttentionReadOut(trunk.norm, skip, width, pool)
-        return ResidualMlp(pool.norm, pool.mlp), readout, projection, bias
+        pool = AttentionPool(trunk.norm, skip, width, source)
+        return ResidualMlp(source.norm, source.mlp), pool, projection, bias
     if trunk.global_pool == "token":
         return norm, None, projection, bias
-    return trunk.fc_norm, MeanReadOut(trunk.norm, skip, width), projection, bias
+    return trunk.fc_norm, MeanPool(trunk.norm, skip, width), projection, bias

@@ -1,10 +1,11 @@
 """`dear eval`: measure a bundle on a data set; `dear compare`: measure two on the same images."""
 
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Literal
 
 from dear.adapters.facts import BundleScores
+from dear.adapters.operating import OperatingGoal, describe_decided, describe_point
 from dear.adapters.wording import list_metrics, verdict
 from dear.cli.options import BundleName, BundleOptions, DataName
 from dear.cli.output import PrintableConsole, progress_console, table
@@ -22,6 +23,10 @@ def command(
     *,
     out: Path | None = None,
     others: Path | None = None,
+    precision: float | None = None,
+    costs: str | None = None,
+    per_class: bool = False,
+    by: str | None = None,
     split: Literal["test", "val", "train"] = "test",
     classes: Literal["bundle", "data"] = "bundle",
     options: Flat[BundleOptions] = BundleOptions(),
@@ -37,6 +42,12 @@ def command(
             and a reliability diagram. Each figure is also an SVG and a PDF file. By default no page is
             written.
         others: Folder of images of none of the classes, to measure how many of them are taken for one.
+        precision: Find the least probability at which this share of the decided images is right, such as
+            0.99, on these images. An operating point of the bundle itself is measured without this option.
+        costs: What mistakes cost, as for dear fit.
+        per_class: Find a probability for each class.
+        by: List the accuracy by group, the worst first: a column of the table, month or camera (from EXIF
+            data), or a regular expression whose match in a file's path is the group.
         split: Which images to score.
         classes: Whose classes an image can get: the classes of the bundle, or the classes of the data set (by
             name).
@@ -48,29 +59,35 @@ def command(
     check_bundle(bundle)
     check_name(data, dataset)
     require_folder(others)
-    from dear.adapters.evaluation_page import write_evaluation  # loads torch: what can be refused is
-    from dear.adapters.scoring import evaluate_bundle, measure_others
-    from dear.data.loading import held_notes, load_dataset
+    OperatingGoal.of(precision, costs, per_class=per_class)
+    from dear.adapters.evaluation import evaluate  # loads torch: what can be refused is
+    from dear.data.loading import deferred_warnings
 
-    if split == "test":
-        dataset = dataset.with_test_share(1.0)
-    with held_notes(), progress_console().status("scoring"):
+    with deferred_warnings(), progress_console().status("scoring"):
         predictor = options.load(bundle)
-        images = load_dataset(data, dataset.skip_broken())
-        how: dict[str, Any] = {"split": split, "own_classes": classes == "bundle"}
-        let_through = None if others is None else measure_others(predictor, others)
-        files: tuple[Path, ...] = ()
-        if out is None:
-            scores = replace(evaluate_bundle(predictor, images, **how), let_through=let_through)
-        else:
-            scores, files = write_evaluation(out, predictor, images, let_through=let_through, **how)
-    return {**vars(scores), "page": files[0] if files else None, "files": files}
+        how: dict[str, Any] = {"split": split, "own_classes": classes == "bundle", "others": others, "by": by}
+        goal: dict[str, Any] = {"precision": precision, "costs": costs, "per_class": per_class}
+        found = evaluate(predictor, data, out, **how, **goal, dataset=dataset)
+    return {
+        **vars(found.scores),
+        "operating": found.operating,
+        "promised": predictor.bundle.training.operating,
+        "by": by,
+        "by_group": found.by_group,
+        "page": found.files[0] if found.files else None,
+        "files": found.files,
+    }
 
 
 def render(result: dict[str, Any], console: PrintableConsole) -> None:
     """Show accuracy per class, worst first, all metrics, and what they mean."""
+    from dear.adapters.by_group import describe_groups  # loads torch, as the command has
+
     worst = sorted(result["per_class"].items(), key=lambda row: row[1])
     console.print(table(None, ("class", "accuracy"), [(name, 100 * share) for name, share in worst]))
+    if rows := result["by_group"]:
+        columns = (result["by"], "images", "accuracy", "interval", "most confused")
+        console.print(table(None, columns, [row.row for row in rows]))
     skipped = f" (without {result['left_out']} that the bundle was fitted on)" if result["left_out"] else ""
     scores = BundleScores(**{field.name: result[field.name] for field in fields(BundleScores)})
     titles = ", ".join(f"{title} {value}" for title, value in list_metrics(scores, 2).items())
@@ -78,6 +95,9 @@ def render(result: dict[str, Any], console: PrintableConsole) -> None:
         f"{result['data']}, {plural(result['images'], result['split'] + ' image')}{skipped}, "
         f"{plural(result['classes'], 'class')}: {titles}",
         *verdict(scores),
+        *describe_decided(result["promised"], scores.decided),
+        *describe_point(result["operating"]),
+        *describe_groups(result["by"] or "", result["by_group"]),
         *([f"page: {result['page']}"] if result["page"] else []),
     )
 
@@ -88,6 +108,7 @@ def command_compare(
     data: DataName,
     *,
     out: Path | None = None,
+    by: str | None = None,
     options: Flat[BundleOptions] = BundleOptions(),
     dataset: DataSettings = DataSettings(),
 ) -> dict[str, Any]:
@@ -101,6 +122,8 @@ def command_compare(
         second: The bundle that the first is compared with, named in the same way.
         out: Folder to write a page to, with the images on which they differ, and its tables. By default no
             page is written.
+        by: List the difference by group, the worst first: a column of the table, month or camera (from EXIF
+            data), or a regular expression whose match in a file's path is the group.
         dataset: How the data set is read.
     """
     from dear.adapters.bundle_config import check_bundle
@@ -110,13 +133,15 @@ def command_compare(
         check_bundle(bundle)
     check_name(data, dataset)
     from dear.adapters.compare import PAGE, compare  # loads torch: what can be refused without it is
-    from dear.data.loading import held_notes
+    from dear.data.loading import deferred_warnings
 
-    with held_notes(), progress_console().status("comparing"):
+    with deferred_warnings(), progress_console().status("comparing"):
         device, pretrained = options.device, options.pretrained
-        comparison = compare(first, second, data, out, dataset=dataset, device=device, pretrained=pretrained)
+        comparison = compare(
+            first, second, data, out, dataset=dataset, device=device, pretrained=pretrained, by=by
+        )
     page = None if out is None else expanded(out) / PAGE
-    return {**vars(comparison), "verdict": comparison.verdict.splitlines(), "page": page}
+    return {**vars(comparison), "verdict": comparison.verdict.splitlines(), "by": by, "page": page}
 
 
 def render_compare(result: dict[str, Any], console: PrintableConsole) -> None:
@@ -126,6 +151,14 @@ def render_compare(result: dict[str, Any], console: PrintableConsole) -> None:
     if unequal:
         rows = [(row.name, row.images, row.first_right, row.second_right) for row in unequal]
         console.print(table(None, ("class", "images", f"right with {first}", f"right with {second}"), rows))
+    if groups := result["by_group"]:
+        columns = (result["by"], "images", f"right with {first}", f"right with {second}", "points", "95%")
+        of_groups = [
+            (row.name, row.images, row.first_right, row.second_right, f"{100 * row.difference:+.1f}",
+             f"{100 * row.low:+.1f} to {100 * row.high:+.1f}")
+            for row in groups
+        ]  # fmt: skip
+        console.print(table(None, columns, of_groups))
     if images := result["differences"]:
         rows = [(image.image, image.label, image.first, image.second) for image in images[:SHOWN]]
         console.print(table(None, ("image", "class", first, second), rows))

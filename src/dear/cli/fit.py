@@ -6,6 +6,7 @@ from shlex import quote
 from typing import Any
 
 from dear.adapters.facts import FEWEST_TO_CALIBRATE
+from dear.adapters.operating import OperatingGoal
 from dear.cli.options import DataName, FitOptions
 from dear.cli.output import PrintableConsole
 from dear.cli.parsing import Flat, UsageError, command_line
@@ -29,6 +30,9 @@ def command(
     add_classes: list[str] | None = None,
     review: bool = True,
     refuse: float = REFUSED_SHARE,
+    precision: float | None = None,
+    costs: str | None = None,
+    per_class: bool = False,
     continue_: Path | None = None,
     overwrite: bool = False,
     train: TrainOverrides = {},  # noqa: B006 (never changed)
@@ -54,6 +58,12 @@ def command(
         review: Look for labels that look wrong and for images that are there twice, and write review.html and
             review.csv into the folder.
         refuse: Share of the images of the classes that may be called none of these. With 0 no image is.
+        precision: Share of the decided images that shall be right, such as 0.99. The other images go to a
+            person. The least probability for this is found on images that are left out of the fit.
+        costs: What mistakes cost, in place of --precision: a CSV file with the columns class, predicted and
+            cost, or words such as "defect=50,to a person=2". Other mistakes cost 1. Each image is then
+            decided by its expected cost.
+        per_class: Promise the precision for each class that is decided. Classes with too few images are not.
         continue_: Folder of an earlier bundle. Images that it was made of are not encoded again, unless the
             method is trained in steps. Its backbone and its class names are the defaults. With auto, the
             method of the earlier bundle stays if it is within one standard error of the best. With the same
@@ -71,6 +81,7 @@ def command(
         raise UsageError("--out is missing: give the folder that the bundle is written to.")
     if continue_ is not None:
         read_config(expanded(continue_))  # a record of a run has no features to go on with
+    OperatingGoal.of(precision, costs, per_class=per_class)
     method = method if method == AUTO else known_method(method)
     settings_by_method = collect_settings([method], settings)
     options.check_all([data, *more])
@@ -90,6 +101,9 @@ def command(
             add_classes=add_classes or (),
             review=review,
             refuse=refuse,
+            precision=precision,
+            costs=costs,
+            per_class=per_class,
             continue_from=continue_,
             overwrite=overwrite or place == continue_,
             progress=progress,
@@ -108,6 +122,7 @@ def command(
         "scores": scores,
         "verdict": bundle.verdict.splitlines(),
         "candidates": facts.candidates,
+        "operating": facts.operating,
         "review": bundle.review,
         "train_images": facts.train_images,
         "calibration_images": facts.calibration_images,

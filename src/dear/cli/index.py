@@ -137,7 +137,7 @@ def command_query(
     """
     if not text and not os.path.exists(query):
         raise DataError(f"there is no image {query}: check the path, or give --text to search by a text.")
-    from dear.retrieval.index import open_index, pair_weights
+    from dear.retrieval.index import open_index, pair_weights, require_text
 
     mixed = pair_weights(by, weights)
     opened = open_index(index)
@@ -148,6 +148,8 @@ def command_query(
         raise SettingsError("give each feature of --words once, as NAME=TEXT, such as color=red.")
     if text and worded:
         raise SettingsError("--words are for an image query: a text query is compared with its text alone.")
+    for words_given in [*([query] if text else []), *worded.values()]:
+        require_text(words_given)
     encoder = _index_encoder(opened.metadata, bundle, options)
     if text:
         hits = opened.query_text(encoder, query, mixed, count=count)

@@ -29,9 +29,9 @@ def command(bundle: str | None = None, *, method: MethodClasses = None) -> dict[
         from dear.adapters.bundle_config import check_bundle
 
         check_bundle(bundle)
-        from dear.adapters.bundle import Bundle
+        from dear.adapters.saved_run import load_bundle
 
-        facts = _of_bundle(Bundle.from_pretrained(bundle))
+        facts = _of_bundle(load_bundle(bundle))
         return facts | _measured(read_record(expanded(bundle))) if may_be_record(expanded(bundle)) else facts
     import torch
 

@@ -33,8 +33,8 @@ def describe(method: Declaration) -> dict[str, Any]:
     title, paper, about = _read_docstring(method.home)
     extras = {
         "Needs no training images.": not method.trains,
-        "Needs a role table of the backbone.": method.needs_roles and not method.without_roles,
-        "Takes the image feature as a whole where no role table is known.": method.without_roles,
+        "Needs a role table of the backbone.": method.roles == "required",
+        "Takes the image feature as a whole where no role table is known.": method.roles == "optional",
         "Trains on unlabeled images of all classes.": method.unlabeled,
         f"Trains a teacher first, {method.teacher}.": method.teacher is not None,
         "Scores only the classes that it was trained on.": not method.open_vocabulary,

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import wrap
-from typing import TYPE_CHECKING
 
 from dear.adapters.results import (
     Prediction,
@@ -24,9 +23,6 @@ from dear.cli.parsing import Flat
 from dear.errors import DataError, SettingsError
 from dear.reading.files import expanded, read_lines
 from dear.text import plural, printable
-
-if TYPE_CHECKING:
-    from dear.adapters.bundle import Bundle
 
 STDIN = "-"
 WIDTH = 80
@@ -125,11 +121,12 @@ def command(
                 yield result
 
         if out is not None:
+            from dear.adapters.identity import identify_bundle
             from dear.data.dataset import fingerprint
             from dear.data.settings import DataSettings
             from dear.writing import locked
 
-            given = [_identify(predictor.bundle), top, names, refuse]
+            given = [identify_bundle(predictor.bundle), top, names, refuse]
             key = fingerprint(json.dumps(given), *map(_stamp, paths))
             with locked(expanded(out), DataSettings().cache_folder()):
                 return write_predictions(out, keep_results(out, key, predict))
@@ -160,22 +157,6 @@ def render(result: Predicted | PredictionsFile, console: PrintableConsole) -> No
         console.say(f"{bad} of {total} images could not be read")
 
 
-def _identify(bundle: "Bundle") -> str:
-    """A hash of what predictions depend on."""
-    from dear.adapters.bundle_config import config_hash
-    from dear.backbone.clip import tensors_hash
-
-    known = bundle.known.tensors() if bundle.known else {}
-    tensors = {
-        f"{part}.{name}": tensor
-        for part, of in (("adapter", bundle.tensors), ("known", known))
-        for name, tensor in of.items()
-    }
-    return config_hash(bundle.config()) + tensors_hash(
-        {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    )
-
-
 def _stamp(path: str) -> str:
     """The path of an image with its size and time, which show whether it is another by now."""
     try:
@@ -189,6 +170,8 @@ def _list_lines(prediction: Prediction) -> list[str]:
     """An image and its best classes, in lines of at most 80 columns if names are short enough."""
     width = max(len("class"), *(min(len(candidate.name), NAME) for candidate in prediction.top))
     none = ": none of these" if prediction.none_of_these else ""
+    if prediction.decision:
+        none += f": {' '.join([prediction.decision, printable(prediction.decided_class)]).strip()}"
     lines = [(prediction.image or "") + none, f"     {'class':{width}}  probability   logit"]
     for rank, candidate in enumerate(prediction.top, start=1):
         probability = f"{100 * candidate.probability:9.1f} %"

@@ -259,7 +259,7 @@ def command_ablate(
     backbone.check()
     from dear.cli.progress import StepProgress  # loads torch: what can be refused without it is
     from dear.data.fewshot import Subset
-    from dear.data.loading import held_notes, load_dataset
+    from dear.data.loading import deferred_warnings, load_dataset
     from dear.roles.ablation import head_set, head_sets, mean_ablation, sets_by_role
     from dear.roles.decompose import analyzed_layers, evenly_spaced
     from dear.roles.table import role_table
@@ -267,7 +267,7 @@ def command_ablate(
 
     if images is not None and images < 1:
         raise SettingsError(f"images is {images}: it must be at least 1.")
-    with held_notes():
+    with deferred_warnings():
         dataset = load_dataset(data)
         clip = backbone.load(world=dataset.world)
         layer_numbers = analyzed_layers(clip, layer_range(layers) if layers else None)

@@ -96,7 +96,7 @@ def command_discover(
         check_name(data)
     from dear.cli.progress import StepProgress  # loads torch: what can be refused without it is
     from dear.data.fewshot import Subset
-    from dear.data.loading import held_notes, load_images, of_world
+    from dear.data.loading import deferred_warnings, load_images, of_world
     from dear.roles.ablation import layer_curve
     from dear.roles.decompose import analyzed_layers, evenly_spaced
     from dear.roles.discover import discover
@@ -116,7 +116,7 @@ def command_discover(
     layer_numbers = layer_range(layers) if layers else None
     if data is None and model != TINY:
         raise SettingsError(f"{model} needs images: give a folder or a data set by name with --data.")
-    with held_notes():
+    with deferred_warnings():
         dataset = None if data is None else load_images(data)
         clip = backbone.load(world=world)
     chosen: Images = WorldScenes(images, clip.image_size)

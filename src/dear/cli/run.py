@@ -285,7 +285,7 @@ def make_setups(
     return tuple(
         MethodSetup(name, by_method.get(name, {}), variant)
         for name in names
-        for variant in (role_variants if role_variants and METHODS[name].needs_roles else ("roles",))
+        for variant in (role_variants if role_variants and METHODS[name].roles else ("roles",))
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from dear.cli.options import BundleName, BundleOptions
 from dear.cli.output import PrintableConsole, progress_console
 from dear.cli.parsing import Flat
-from dear.errors import DataError, SettingsError, installation
+from dear.errors import BundleError, DataError, SettingsError, installation
 from dear.reading.files import expanded
 from dear.serving.limits import Limits
 from dear.text import plural
@@ -46,10 +46,16 @@ def command(
         limits: Limits of requests.
     """
     from dear.adapters.bundle_config import check_bundle
+    from dear.serving.server import PublicAddress, check_token, listen, run, trusted_hosts
 
+    token = token or os.environ.get(TOKEN) or None
+    check_token(host, port, token)
+    if data is not None and token is None:
+        raise SettingsError(
+            "--data lets visitors write corrections: give a token with --token or DEAR_TOKEN."
+        )
     check_bundle(bundle)
     from dear.retrieval.index import open_index  # loads torch: what can be refused without it is
-    from dear.serving.server import PublicAddress, listen, run, trusted_hosts
 
     try:
         from dear.serving.app import create_app
@@ -58,27 +64,30 @@ def command(
     from dear.data.sources.corrections import corrections_file
     from dear.serving.service import Service
 
-    token = token or os.environ.get(TOKEN) or None
     if data is not None and corrections_file(data) is None:
         raise DataError(f"--data {data}: give the folder of the images.")
-    if data is not None and token is None:
-        raise SettingsError(
-            "--data lets visitors write corrections: give a token with --token or DEAR_TOKEN."
-        )
     public = None if origin is None else PublicAddress.parse(origin)
     hosts, socket = trusted_hosts(host, public), listen(host, port, token)
     with socket:
         name = expanded(bundle).resolve().name if expanded(bundle).exists() else bundle
-        predictor = options.load(bundle)
-        service = Service(predictor, limits, open_index(index) if index else None, name, data)
-        app = create_app(service, token=token, hosts=hosts, origin=public and public.origin, page=page)
-        name = f"[{host}]" if ":" in host else host
-        url, hint = f"http://{name}:{socket.getsockname()[1]}/", "?token=..." if token else ""
+
+        def load(earlier: Service | None = None) -> Service:
+            try:  # with the backbone that is loaded
+                predictor = options.load(bundle, clip=earlier and earlier.predictor.clip)
+            except BundleError:
+                predictor = options.load(bundle)
+            return Service(predictor, limits, open_index(index) if index else None, name, data)
+
+        shown: dict[str, Any] = {"hosts": hosts, "origin": public and public.origin, "page": page}
+        app = create_app(load(), token=token, load=load, **shown)
+        address = f"[{host}]" if ":" in host else host
+        url, hint = f"http://{address}:{socket.getsockname()[1]}/", "?token=..." if token else ""
         text = f"serving {bundle} at {url}{hint} (press Ctrl-C to stop)"
         say = partial(progress_console().print, text, markup=False, soft_wrap=True)
         run(app, socket, public.prefix if public else "", say)
     # Images that went through the model, and in how many batches.
-    return {"url": url, "images": service.batches.images, "batches": service.batches.batches}
+    batches = app.state.served.now.batches
+    return {"url": url, "images": batches.images, "batches": batches.batches}
 
 
 def render(result: dict[str, Any], console: PrintableConsole) -> None:

@@ -1,5 +1,5 @@
 """Whether an image looks like any class that has training images: the evidence of DeAR+ without roles, fitted
-beside any method on the frozen image features.
+beside any method on the frozen image features (`dear.curation.outlier_fit`).
 """
 
 import math
@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from dear.errors import DataError
 from dear.methods.dear_plus.fitting import LEAST_IMAGES
-from dear.methods.dear_plus.gaussian import LabeledGaussians
 from dear.stats import LEVEL, rank_interval, share_interval
 from dear.text import plural
 
@@ -20,13 +19,11 @@ PREFIX = "known."
 """What the names of its tensors begin with in the file of a bundle."""
 SPREAD = 1.0
 """rho: the variance of the means of classes over that within a class, as DeAR+ has it."""
-FOLDS = 5
-"""Parts of images that are on their own, each of which is left out of one fit."""
-NEGLIGIBLE = 1e-6  # of rounding, in groups
-NUMBERS = ("classes", "fold", "images", "groups")
+FEWEST = 6
+"""Images, or groups of them, of which three folds of two can be made."""
+NEGLIGIBLE = 1e-5  # of rounding, in groups
+NUMBERS = ("classes", "images", "groups")
 """The tensors of whole numbers."""
-QUANTILES = 1001
-"""Values that stand for the evidence of all left-out images of a fold."""
 
 
 @dataclass(frozen=True)
@@ -37,16 +34,19 @@ class OutlierModel:
 
         (log(1 + rho) d + D_0^2 / (1 + rho) - D_k^2 n / (n + 1)) / 2,    D_0 its distance to mu
 
-    The largest over classes is compared with that of the fold's own images, which its fit has not seen
-    either: a new image is one more of them. The images of a group count together as one.
+    The largest over classes is measured, for each fit, in standard deviations from the mean of the fold's own
+    images, which the fit has not seen either, and what counts is the mean over the fits. A left-out image
+    gets the same: from the fits without its fold and each other fold, by the images of that one. The images
+    of a group count together as one.
 
     Attributes:
         classes: Their numbers: those of at least two images.
         means, center, whitening, freedom: W' (mu_k - mu), mu, W with C^-1 = W W', and d of each fit.
         counts: How many groups of each class each fit has.
-        left_out: The largest evidence of each left-out image; evenly spaced quantiles of many.
-        fold: The fit that each is of.
+        location, scale: The mean and the standard deviation of the largest evidence of the fold's own images.
+        left_out: What each left-out image gets, thinned to evenly spaced quantiles if there are many.
         weight: The share of a group that each is, or of several that it stands for.
+        below: How many other groups get at most that.
         images, groups: How many images were left out, and of how many groups; an image on its own is one.
     """
 
@@ -56,39 +56,52 @@ class OutlierModel:
     whitening: Float[Tensor, "fold embed embed"]
     freedom: Float[Tensor, "fold"]
     counts: Float[Tensor, "fold class"]
+    location: Float[Tensor, "fold"]
+    scale: Float[Tensor, "fold"]
     left_out: Float[Tensor, "quantile"]
-    fold: Int[Tensor, "quantile"]
     weight: Float[Tensor, "quantile"]
+    below: Float[Tensor, "quantile"]
     images: Int[Tensor, ""]
     groups: Int[Tensor, ""]
 
     def threshold(self, share: float) -> float:
-        """The `rank` up to which an image is refused, so that of new images of the classes at most ``share``
-        is on average; minus infinity where that needs more groups.
-
-        Of n + 1 groups that come in any order, an image of the last has, with probability at most
-        k / (n + 1), at most k - 1 of the others below it, each group counted by its share of images.
-        Source: Lee, Barber and Willett, JRSS B 87 (2025), for groups; with folds, Vovk, Annals of Mathematics
-        and Artificial Intelligence 74 (2015), which adds that the bound may fail by dependent folds, by a
-        factor below 2; simulated, it does not.
+        """The `rank` up to which an image is refused, so that of new images of the classes this share is on
+        average; minus infinity where that needs more groups.
         """
-        limit = share * (int(self.groups) + 1) - 1
-        return limit + NEGLIGIBLE if limit > -NEGLIGIBLE and share else -math.inf
+        return self._limit(share)[0]
+
+    def expected(self, share: float) -> float:
+        """The share of new images of the classes to expect below the threshold: of n + 1 groups that come in
+        any order, the last has a share of images of rank at most r that is on average that of the others
+        among themselves, so the n groups have n + 1 times as much of such images as a group is expected to.
+        """
+        return self._limit(share)[1] / (int(self.groups) + 1)
+
+    def _limit(self, share: float) -> tuple[float, float]:
+        """The threshold, and how many groups are up to it, each counted by its share of images."""
+        below, order = self.below.sort()
+        sums = self.weight[order].double().cumsum(dim=0)
+        is_last = torch.cat([below[1:] > below[:-1] + NEGLIGIBLE, torch.ones_like(below[:1]).bool()])
+        allowed = is_last & (sums <= share * (int(self.groups) + 1) + NEGLIGIBLE)
+        if not share or not allowed.any():
+            return -math.inf, 0.0
+        return float(below[allowed][-1]) + NEGLIGIBLE, float(sums[allowed][-1])
 
     def evidence(self, features: Float[Tensor, "batch embed"]) -> Float[Tensor, "fold batch class"]:
         """For each of the classes by each fit, of unit image features of the frozen backbone; minus infinity
         for a class that a fit has no image of.
         """
         fits = zip(self.means, self.center, self.whitening, self.freedom, self.counts, strict=True)
-        return torch.stack([_evidence(features, *fit) for fit in fits])
+        return torch.stack([compute_evidence(features, *fit) for fit in fits])
 
     def rank(self, features: Float[Tensor, "batch embed"]) -> Float[Tensor, "batch"]:
-        """How many groups of left-out images have at most the evidence of each image, each by its fit."""
+        """How many groups of left-out images get at most what each image gets."""
         return self.rank_among(self.evidence(features).amax(dim=2))
 
     def rank_among(self, largest: Float[Tensor, "fold batch"]) -> Float[Tensor, "batch"]:
         """`rank` of images by their largest evidence in each fit."""
-        return (self.left_out <= largest.T[:, self.fold]).to(self.weight) @ self.weight
+        score = average_known((largest - self.location[:, None]) / self.scale[:, None])
+        return (self.left_out <= score[:, None]).to(self.weight) @ self.weight
 
     def tensors(self) -> dict[str, Tensor]:
         """All of it, by name."""
@@ -107,18 +120,17 @@ class OutlierModel:
         shapes = {
             "classes": [modeled], "means": [folds, modeled, embed], "center": [folds, embed],
             "whitening": [folds, embed, embed], "freedom": [folds], "counts": [folds, modeled],
-            "left_out": [quantiles], "fold": [quantiles], "weight": [quantiles], "images": [], "groups": [],
+            "location": [folds], "scale": [folds], "images": [], "groups": [],
+            "left_out": [quantiles], "weight": [quantiles], "below": [quantiles],
         }  # fmt: skip
         if {name: [*tensor.shape] for name, tensor in by_name.items()} != shapes or any(
             tensor.is_floating_point() == (name in NUMBERS) or not tensor.isfinite().all()
             for name, tensor in by_name.items()
         ):
             raise DataError("the tensors of its known classes do not fit together: fit it again.")
-        numbers, fold = by_name["classes"].tolist(), by_name["fold"]
+        numbers = by_name["classes"].tolist()
         if not quantiles or sorted({*numbers} & {*range(classes)}) != numbers:
             raise DataError("its known classes are not among its classes.")
-        if not 0 <= int(fold.min()) <= int(fold.max()) < folds:
-            raise DataError("images of its known classes are left out of no fit.")
         return cls(**by_name)
 
     def to(self, device: torch.device) -> "OutlierModel":
@@ -136,19 +148,16 @@ def describe_refusal(
         return []
     of_two = f"classes of {LEAST_IMAGES} or more"
     if model is None:
-        return [f'No image will be "none of these": that needs training images in two {of_two}.']
+        return [f'No image will be "none of these": that needs {FEWEST} training images in two {of_two}.']
     groups, limit = int(model.groups), model.threshold(share)
-    is_alone = groups == int(model.images)
-    noun = "image" if is_alone else "group"
+    noun = "image" if groups == int(model.images) else "group"
     if limit < 0:
         needed = plural(math.ceil(1 / share - NEGLIGIBLE) - 1, noun)
         return [f'No image will be "none of these": that needs {needed} in {of_two}, and there are {groups}.']
-    rank = 1 + (math.floor(limit) if is_alone else limit)
-    low, high = rank_interval(rank, groups)
+    expected = model.expected(share)
+    low, high = rank_interval(expected * (groups + 1), groups)
     interval = f"({LEVEL:.0%}: {low:.1%} to {high:.1%})"
-    most = "" if is_alone else "at most "
-    expected = f"{most}{rank / (groups + 1):.1%} of new images of the classes {interval}"
-    lines = [f'Expected to be "none of these": {expected}.']
+    lines = [f'Expected to be "none of these": {expected:.1%} of new images of the classes {interval}.']
     if refused is not None and share_interval(round(refused * tested), tested)[0] > high:
         lines.append(
             f"Of the test images clearly more are ({refused:.1%}), so new images may be too: "
@@ -168,7 +177,9 @@ class Refusal(nn.Module):
     def __init__(
         self, model: OutlierModel, names: Sequence[str], classes: Sequence[str], threshold: float
     ) -> None:
-        """Of the candidates ``classes``; ``names`` are all that `OutlierModel.classes` are numbers of."""
+        """Judge among the candidates ``classes``; ``names`` are all class names, which `OutlierModel.classes`
+        indexes.
+        """
         super().__init__()
         modeled = [names[number] for number in model.classes.tolist()]
         rows = [row for row, name in enumerate(modeled) if name in classes]
@@ -185,107 +196,15 @@ class Refusal(nn.Module):
         return self.has_evidence[predicted] & (self.model.rank(frozen) <= self.threshold)
 
 
-def fit_outlier_model(
-    features: Float[Tensor, "item embed"],
-    labels: Int[Tensor, "item"],
-    classes: int,
-    folds: Sequence[tuple[Bool[Tensor, "item"], Bool[Tensor, "item"]]] = (),
-    groups: Int[Tensor, "item"] | None = None,
-) -> OutlierModel | None:
-    """From the unit image features of training images. None unless two classes have two images each: of a
-    single image nothing can be left out.
-
-    Args:
-        folds: The images that are left out together, and those that their fit has; by default `FOLDS` parts
-            of each class.
-        groups: The number of each image's group, which counts as one; each image is one if None.
-    """
-    has_several = torch.bincount(labels, minlength=classes) >= LEAST_IMAGES
-    used, count = has_several[labels], int(has_several.sum())
-    if count < 2:
-        return None
-    columns = (has_several.long().cumsum(dim=0) - 1)[labels[used]]
-    points = features.double()[used]
-    number = torch.arange(len(labels), device=labels.device) if groups is None else groups.to(labels.device)
-    numbers = number[used].unique(return_inverse=True)[1]
-    is_grouped = bool(folds)
-    if folds:
-        parts = [(left_out[used], rest[used]) for left_out, rest in folds]
-    else:
-        fold_of = draw_folds(points, columns)
-        parts = [(fold_of == fold, fold_of != fold) for fold in range(FOLDS)]
-    fold_of = torch.full_like(columns, -1)
-    for fold, (left_out, _) in enumerate(parts):
-        fold_of[left_out] = fold
-    scored, largest, fits = list[Tensor](), list[Tensor](), list[tuple[Tensor, ...]]()
-    for left_out, rest in parts:
-        present, targets = columns[rest].unique(return_inverse=True)
-        items = (left_out & torch.isin(columns, present)).nonzero().flatten()
-        if len(present) < 2 or len(present) == len(targets) or not len(items):
-            continue  # nothing varies within classes, or nothing is left out
-        inner = fold_of[rest] if is_grouped and len(fold_of[rest].unique()) > 1 else None
-        gaussians = LabeledGaussians(points[rest][:, None], targets, len(present), SPREAD, folds=inner)
-        fitted, of_classes = gaussians.evidence(), torch.stack([columns[rest], numbers[rest]]).unique(dim=1)
-        means = points.new_zeros(count, points.shape[1]).index_copy(0, present, fitted.means)
-        counts = torch.bincount(of_classes[0], minlength=count).double()
-        fits.append((means, fitted.center, fitted.whitening, fitted.freedom, counts))
-        largest.append(_evidence(points[items], *fits[-1]).amax(dim=1))
-        scored.append(items)
-    if not fits:
-        return None
-    sizes = torch.bincount(numbers[torch.cat(scored)])
-    summaries = [
-        summarize(values, 1 / sizes[numbers[items]].double())
-        for values, items in zip(largest, scored, strict=True)
-    ]
-    left_out_values, weights = (torch.cat(part).float() for part in zip(*summaries, strict=True))
-    lengths = torch.tensor([len(part) for part, _ in summaries], device=labels.device)
-    means, center, whitening, freedom, counts = (
-        torch.stack(part).float() for part in zip(*fits, strict=True)
-    )
-    return OutlierModel(
-        classes=has_several.nonzero().flatten(),
-        means=means,
-        center=center,
-        whitening=whitening,
-        freedom=freedom,
-        counts=counts,
-        left_out=left_out_values,
-        fold=torch.arange(len(fits), device=labels.device).repeat_interleave(lengths),
-        weight=weights,
-        images=sizes.sum(),
-        groups=(sizes > 0).sum(),
-    )
+def average_known(values: Float[Tensor, "fold item"]) -> Float[Tensor, "item"]:
+    """The mean of the finite values of each item; minus infinity without any."""
+    is_known = values.isfinite()
+    times = is_known.sum(dim=0)
+    means = values.where(is_known, 0).sum(dim=0) / times.clamp(min=1)
+    return means.where(times > 0, -torch.inf)
 
 
-def draw_folds(points: Float[Tensor, "item embed"], columns: Int[Tensor, "item"]) -> Int[Tensor, "item"]:
-    """The fold of each image: those of a class in different ones, as far as there are, and as many in each.
-    Drawn by content, so that neither the order of images nor that of classes matters.
-    """
-    first = points[:, 0]
-    of_class = first.new_full((int(columns.max()) + 1,), math.inf).scatter_reduce(0, columns, first, "amin")
-    by_content = first.argsort(stable=True)
-    in_classes = by_content[of_class[columns[by_content]].argsort(stable=True)]
-    fold_of = torch.empty_like(columns)
-    fold_of[in_classes] = torch.arange(len(columns), device=columns.device) % FOLDS
-    return fold_of
-
-
-def summarize(
-    values: Float[Tensor, "item"], weights: Float[Tensor, "item"]
-) -> tuple[Float[Tensor, "quantile"], Float[Tensor, "quantile"]]:
-    """Values with their weights; of many, the least of each of `QUANTILES` parts of equal weight."""
-    values, order = values.sort()
-    weights = weights[order]
-    if len(values) <= QUANTILES:
-        return values, weights
-    total, sums = weights.sum(), weights.cumsum(dim=0)
-    starts = torch.arange(QUANTILES, device=values.device) / QUANTILES * total
-    chosen = torch.searchsorted(sums, starts, right=True).clamp(max=len(values) - 1)
-    return values[chosen], (total / QUANTILES).expand(QUANTILES)
-
-
-def _evidence(
+def compute_evidence(
     features: Float[Tensor, "batch embed"],
     means: Float[Tensor, "class embed"],
     center: Float[Tensor, "embed"],
@@ -293,7 +212,7 @@ def _evidence(
     freedom: Float[Tensor, ""],
     counts: Float[Tensor, "class"],
 ) -> Float[Tensor, "batch class"]:
-    """That of one fit (`OutlierModel`)."""
+    """The evidence of images for each class, by one fit (`OutlierModel`)."""
     whitened = (features.to(center) - center) @ whitening
     lengths = whitened.square().sum(dim=1, keepdim=True)
     distances = lengths - 2 * whitened @ means.T + means.square().sum(dim=1)

@@ -111,8 +111,8 @@ def margins(probabilities: Float[Tensor, "item class"]) -> Float[Tensor, "item"]
 
 
 def find_limit(features: Float[Tensor, "item embed"], share: float = 0.5) -> float:
-    """The cosine beyond which two images are alike: by default the median of those of images and the one
-    nearest, else that below which a share of these is.
+    """The cosine beyond which two images are alike: the quantile at ``share`` of the cosines between images
+    and their nearest neighbors.
     """
     items = torch.arange(0, len(features), max(1, len(features) // MEASURED))
     cosines = features[items] @ features.T

@@ -12,6 +12,7 @@ from dear.data.settings import DataSettings
 from dear.data.sources.objects import each_image
 from dear.errors import DataError, SettingsError, warn
 from dear.evaluation.trial import Trial
+from dear.methods.optional import LearnsUnlabeled
 from dear.methods.registry import FIT_METHOD, method_class
 from dear.training.batches import training_images
 
@@ -38,16 +39,16 @@ def read_unlabeled(images: Any, dataset: Dataset, settings: DataSettings) -> Ima
 
 def require_taken(method: str) -> None:
     """Raise SettingsError for a method that learns from labeled images alone."""
-    if not method_class(method).takes_unlabeled:
+    if not issubclass(method_class(method), LearnsUnlabeled):
         raise SettingsError(f"{method} learns from labeled images alone: only {FIT_METHOD} takes others.")
 
 
 def add_unlabeled(trial: Trial, others: Images) -> dict[str, Any]:
     """Let the method of a trial, which is trained, learn from other images too, if images that are left out
-    gain by it; what a bundle says of that. Nothing happens if the method cannot (`Method.takes_unlabeled`).
+    gain by it; what a bundle says of that. Nothing happens if the method cannot (`LearnsUnlabeled`).
     """
     dataset, run, method = trial.source, trial.run, trial.method
-    if not method.takes_unlabeled:
+    if not isinstance(method, LearnsUnlabeled):
         return {"images": len(others)}
     picked = draw_few(dataset, run.shots, run.seed, range(len(dataset.classnames)))[1]
     labeled, unlabeled = (

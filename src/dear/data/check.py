@@ -7,22 +7,15 @@ from pathlib import Path
 
 from dear.backbone.prompts import ClipReader, describe_cut_prompts
 from dear.data.fewshot import uneven
-from dear.data.image_check import (
-    check_images,
-    contradictions,
-    describe_leak,
-    duplicate_warnings,
-    group_images,
-    same_images,
-)
-from dear.data.images.hashes import hash_files
+from dear.data.image_check import contradictions, describe_leak, duplicate_warnings
 from dear.data.loading import read_listing
+from dear.data.scan import scan
 from dear.data.settings import DataSettings
 from dear.data.sources.benchmarks import benchmarks, published_names
 from dear.data.sources.class_names import with_spaces
 from dear.data.sources.listing import Listing, describe_misuse, named_only, single_class
-from dear.data.sources.splits import divide, is_drawn
-from dear.errors import DataError, SettingsError, as_fault, collected_faults, fault
+from dear.data.sources.splits import is_drawn
+from dear.errors import DataError, SettingsError, collected_faults, fault
 from dear.progress import Progress, silent
 from dear.reading.files import file_size
 
@@ -86,7 +79,6 @@ def check_dataset(
     Raises the errors of `read_listing` if nothing can be read from the lists.
     """
     names, stop = [names] if isinstance(names, str) else names, replace(settings, broken="stop")
-    has_drawn = False
     with collected_faults() as faults:
         try:
             listing = read_listing(names, stop)
@@ -96,23 +88,15 @@ def check_dataset(
             fault(last)
             listing = Listing(names[0], Path(names[0]), (), (), {}, "none", templates=())
         missing = [path for path in listing.paths if file_size(listing.folder / path) is None]
-        broken, thumbnails = check_images(listing, settings, progress) if decode else (None, {})
-        groups = dict[str, str]()
-        with as_fault():
-            groups, remarks = group_images(listing, settings, thumbnails)
-            listing = replace(listing, notes=(*listing.notes, *remarks))
-        files = [listing.folder / path for path in listing.paths] if is_drawn(listing, settings) else []
-        hashes = hash_files(files, settings.threads, settings.cache_folder())
-        has_drawn = is_drawn(listing, settings)
-        listing = divide(listing, settings, groups, dict(zip(listing.paths, hashes, strict=False)))
-        duplicates = same_images(listing, settings) if decode else None
+        scanned = scan(listing, stop, decoded=decode, hashed=is_drawn(listing, stop), progress=progress)
+        listing, duplicates = scanned.listing, scanned.copies if decode else None
         for line in contradictions(listing, duplicates or []):
             fault(DataError(f"one picture, several labels: {line}. Leave one copy, or give all one label."))
     benchmark = benchmarks()[listing.name] if listing.benchmark else None
     other_names = _compare_names(listing)
     warnings = [*_class_warnings(listing), *duplicate_warnings(listing, duplicates or [])]
-    warnings += [*describe_leak(listing, groups), *describe_misuse(listing)]
-    if has_drawn and listing.splits.get("train") and not listing.splits.get("test"):
+    warnings += [*describe_leak(listing, scanned.groups), *describe_misuse(listing)]
+    if scanned.has_drawn and listing.splits.get("train") and not listing.splits.get("test"):
         warnings.append("no image is left to test on: each class is one image or one group of images")
     return Check(
         name=listing.name,
@@ -126,14 +110,14 @@ def check_dataset(
         published=dict(benchmark.published) if benchmark else None,
         per_class={part: _range(listing, part) for part, rows in listing.splits.items() if rows},
         missing=missing,
-        broken=broken,
+        broken=dict(scanned.faults) if decode else None,
         other_names=other_names,
         templates=[*listing.templates],
         notes=[*listing.notes, *named_only(listing)],
         faults=[*faults],
         duplicates=duplicates,
         warnings=warnings,
-        ok=not (faults or missing or broken or warnings),
+        ok=not (faults or missing or scanned.faults or warnings),
     )
 
 

@@ -1,76 +1,26 @@
-"""Find the images of a data set that cannot be read, have the same content, or belong together."""
+"""Find the images of a data set that have the same content or belong together."""
 
-import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import chain
-from pathlib import Path
 
 import numpy as np
 import torch
 
 from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import Subset, leave_subsets
-from dear.data.images.decode import decode
-from dear.data.images.hashes import hash_files, read_once
 from dear.data.images.near_duplicates import MOST_COMPARED, find_near_duplicates
-from dear.data.images.photos import LoadedImages, image_hashes, in_parallel
-from dear.data.images.thumbnails import SIDE, Thumbnail, thumbnail
+from dear.data.images.photos import LoadedImages, image_hashes
+from dear.data.images.thumbnails import Thumbnail
 from dear.data.settings import DataSettings
 from dear.data.sources.listing import Listing
 from dear.errors import DataError, warn
-from dear.progress import Progress, silent
-from dear.reading.files import file_size
 from dear.text import FEW, list_names, plural
 
-CHUNK = 256  # images between two calls of `progress`
-TABLE = "color_thumbnails"
 NO_GROUP = "none"
 """The setting with which near-duplicates are parted."""
-
-
-def check_images(
-    listing: Listing, settings: DataSettings, progress: Progress = silent
-) -> tuple[dict[str, str], dict[str, Thumbnail]]:
-    """The images that are missing, empty or cannot be decoded: path and reason, in the listing's order; and
-    the thumbnails of the others, remembered in the cache folder. A reason names the path, not the folder,
-    whose name may be long: all images may be broken.
-    """
-    paths, reasons, thumbnails = listing.paths, dict[str, str](), dict[str, Thumbnail]()
-    cache, threads = settings.cache_folder(), settings.threads
-
-    def reason(path: str) -> str:
-        file = listing.folder / path
-        if not os.path.isfile(file):  # unlike Path.is_file, also false for a name that no file can have
-            return f"the image {path} does not exist"
-        try:
-            decode(file, coarse=True)
-        except DataError as error:
-            return str(error).replace(str(file), path)
-        return f"the image {path} could not be read at first: try again"
-
-    for start in range(0, len(paths), CHUNK):
-        chunk = paths[start : start + CHUNK]
-        contents = read_once([listing.folder / path for path in chunk], _pixels_of, threads, cache, TABLE)
-        for path, content in zip(chunk, contents, strict=True):
-            if content:
-                pixels = torch.frombuffer(bytearray(content), dtype=torch.half)
-                thumbnails[path] = pixels.view(3, SIDE, SIDE)
-        broken = [path for path in chunk if path not in thumbnails]
-        reasons |= zip(broken, in_parallel(reason, broken, threads), strict=True)
-        progress("reading images", start + len(chunk), len(paths))
-    return reasons, thumbnails
-
-
-def _pixels_of(file: Path) -> bytes:
-    """The thumbnail of a file as bytes; none of one that cannot be decoded."""
-    with suppress(DataError):
-        if os.path.isfile(file):
-            return thumbnail(decode(file, coarse=True)).numpy().tobytes()
-    return b""
 
 
 def group_images(
@@ -146,23 +96,12 @@ def describe_leak(listing: Listing, groups: Mapping[str, str]) -> list[str]:
     ]
 
 
-def same_images(listing: Listing, settings: DataSettings) -> list[list[str]]:
-    """Groups of files with the same bytes, in the listing's order; only files of equal size are read. A
-    picture that was saved again counts as another. [ours]
-    """
-    sizes = {path: file_size(listing.folder / path) for path in listing.paths}
-    uses = Counter(sizes.values())
-    alike = [path for path, size in sizes.items() if size is not None and uses[size] > 1]
-    hashes = hash_files([listing.folder / path for path in alike], settings.threads, settings.cache_folder())
-    return group_same(zip(alike, hashes, strict=True))
-
-
-def group_same(hashes: Iterable[tuple[str, bytes]]) -> list[list[str]]:
-    """Groups of paths with the same hash, in their order; an empty one is of a file that cannot be read."""
+def find_copies(contents: Mapping[str, bytes]) -> list[list[str]]:
+    """Groups of images with the same content, in their order; what cannot be read has an empty one."""
     groups = dict[bytes, list[str]]()
-    for path, digest in dict(hashes).items():
-        if digest:  # `broken_images` reports it
-            groups.setdefault(digest, []).append(path)
+    for path, content in contents.items():
+        if content:
+            groups.setdefault(content, []).append(path)
     return [group for group in groups.values() if len(group) > 1]
 
 

@@ -11,19 +11,10 @@ import torch
 
 from dear.data.dataset import Dataset, Images, assemble
 from dear.data.fewshot import Subset
-from dear.data.image_check import (
-    check_images,
-    contradictions,
-    describe_leak,
-    duplicate_warnings,
-    group_images,
-    group_same,
-    name_groups,
-)
-from dear.data.images.hashes import hash_files
+from dear.data.image_check import contradictions, describe_leak, duplicate_warnings, name_groups
 from dear.data.images.photos import HeldImages, LoadedImages, PhotoImages, place_of
-from dear.data.images.thumbnails import Thumbnail, thumbnail
 from dear.data.names import FILES, missing_error, path_of
+from dear.data.scan import scan
 from dear.data.settings import DataSettings
 from dear.data.sources import archive, huggingface, table
 from dear.data.sources.benchmarks import benchmarks, find_benchmark, home_of, named_benchmark, read_benchmark
@@ -41,7 +32,6 @@ from dear.data.sources.listing import (
     UNDIVIDED,
     DetailNote,
     Listing,
-    Row,
     describe_misuse,
     join_listings,
     name_classes,
@@ -50,13 +40,14 @@ from dear.data.sources.listing import (
     single_class,
 )
 from dear.data.sources.objects import ReadImage, read_object, read_pairs
-from dear.data.sources.splits import PREFIX, divide, is_drawn, names_of_splits, read_coop, split_file
+from dear.data.sources.splits import PREFIX, is_drawn, names_of_splits, read_coop, split_file
 from dear.errors import DataError, Detail, warn
 from dear.reading.files import CORRECTIONS, expanded, is_passed_over
 from dear.text import FEW, list_names, plural, without_surrogates
 from dear.world.tasks import load_task, task_names
 
 
+@archive.naming_zips
 def load_dataset(
     name_or_path: Any, settings: DataSettings | None = None, *, names: Mapping[str, str] | None = None
 ) -> Dataset:
@@ -72,16 +63,16 @@ def load_dataset(
     """
     settings, tasks = settings or DataSettings(), task_names()
     if is_several(name_or_path):
-        return photographs(read_listing([*map(str, name_or_path)], settings, names=names), settings)
+        return build_dataset(read_listing([*map(str, name_or_path)], settings, names=names), settings)
     if not isinstance(name_or_path, str | Path):
         listing, read = read_object(name_or_path, settings)
-        return photographs(name_listings([listing], settings, names), settings, read)
+        return build_dataset(name_listings([listing], settings, names), settings, read)
     name_or_path = str(name_or_path)
     if name_or_path in tasks:
         task = load_task(name_or_path)
         facts = task.name, task.title, task.classnames, settings.templates() or (task.template,)
         return assemble(*facts, task.train, task.val, task.test, settings, world=True)
-    return photographs(read_listing(name_or_path, settings, other_names=tasks, names=names), settings)
+    return build_dataset(read_listing(name_or_path, settings, other_names=tasks, names=names), settings)
 
 
 def as_dataset(data: Any, settings: DataSettings, *, names: Mapping[str, str] | None = None) -> Dataset:
@@ -104,7 +95,7 @@ def load_for_training(
     """The data set of images with the names of their classes: all are to train on, none to test on."""
     listing, read = read_pairs(images, labels, keys=classnames)
     listing = replace(listing, splits={"train": listing.splits[UNDIVIDED], "test": ()}, notes=())
-    return photographs(name_listings([listing], settings), settings, read)
+    return build_dataset(name_listings([listing], settings), settings, read)
 
 
 def of_world(names: Iterable[str]) -> bool:
@@ -169,63 +160,40 @@ def name_listings(
     return listing if templates is None else replace(listing, templates=templates)
 
 
-def photographs(listing: Listing, settings: DataSettings, read: ReadImage | None = None) -> Dataset:
+def build_dataset(listing: Listing, settings: DataSettings, read: ReadImage | None = None) -> Dataset:
     """The data set of a listing, after checking that every file exists; ``read`` gives images that are not
     files, each of which is read. Notes are also issued as warnings.
 
-    Raises DataError for missing or empty files; with broken "skip", for a class that has no image left to
-    train or test on.
+    Raises DataError for missing or empty files, and as `scan`.
     """
-    is_skipping, thumbnails = settings.broken == "skip" and read is None, dict[str, Thumbnail]()
-    contents, needs_split = dict[str, bytes](), is_drawn(listing, settings)
-    if read is None and (is_skipping or needs_split):
-        broken, thumbnails = check_images(listing, settings)
-        listing = _without_broken(listing, broken) if is_skipping else listing
-    elif read is not None and (settings.broken == "skip" or needs_split):
-        every = HeldImages([(path, 0) for path in listing.paths], read, settings.short_side, settings.threads)
-        pixels = every.load(torch.arange(len(every)), lambda picture, _: thumbnail(picture))
-        thumbnails = dict(zip(listing.paths, pixels, strict=True))
-        contents = dict(zip(listing.paths, every.hashes, strict=True))
-    if read is None and not listing.benchmark:  # ImageNet is 140 GB: of benchmarks, names and sizes count
-        files = [listing.folder / path for path in listing.paths]
-        hashes = hash_files(files, settings.threads, settings.cache_folder())
-        contents = dict(zip(listing.paths, hashes, strict=True))
-    groups, remarks = group_images(listing, settings, thumbnails)
-    listing = replace(listing, notes=(*listing.notes, *remarks))
-    listing = divide(listing, settings, groups, contents)
+    decoded = settings.broken == "skip" or is_drawn(listing, settings)
+    # ImageNet is 140 GB: of benchmarks, names and sizes count.
+    scanned = scan(listing, settings, read, decoded=decoded, hashed=decoded or not listing.benchmark)
+    listing, contents = scanned.listing, {} if listing.benchmark else scanned.contents
     listing = replace(listing, notes=(*listing.notes, *named_only(listing), *describe_misuse(listing)))
     for note in listing.notes:
         warn(f"{listing.name}: {note}", Detail if isinstance(note, DetailNote) else UserWarning)
     if len(listing.keys) == 1:
         warn(f"{listing.name}: {single_class(listing)}")
-    photos = dict[str, LoadedImages]()
+    groups, photos = name_groups(scanned.groups, contents), dict[str, LoadedImages]()
     for part, rows in listing.splits.items():
         short_side = None if part == "test" else settings.short_side
         if read is None:
             photos[part] = PhotoImages(
-                listing.folder, rows, short_side, threads=settings.threads, hashes=contents
-            )
+                listing.folder, rows, short_side, threads=settings.threads,
+                hashes=scanned.contents, is_published=listing.benchmark,
+            )  # fmt: skip
         else:
-            held = photos[part] = HeldImages(rows, read, short_side, settings.threads)
-            contents |= zip((row.path for row in rows), held.hashes, strict=True)
-    named = name_groups(groups, contents)
-    for part, rows in listing.splits.items():
-        photos[part].groups = [named.get(row.path, "") for row in rows]
-        if rows and all(row.path in thumbnails for row in rows):
-            photos[part].thumbnails = torch.stack([thumbnails[row.path] for row in rows])
-    named_contents = [(path if read is None else place_of(path), digest) for path, digest in contents.items()]
-    leaks, copies, contradiction = describe_leak(listing, groups), group_same(named_contents), ""
-    if read is not None:  # they are called by their indices
-        listing = replace(
-            listing,
-            splits={
-                part: tuple(Row(place_of(row.path), row.label) for row in rows)
-                for part, rows in listing.splits.items()
-            },
-        )
-    for repeated in [*duplicate_warnings(listing, copies), *leaks]:
+            photos[part] = HeldImages(rows, read, short_side, settings.threads, scanned.objects)
+        photos[part].groups = [groups.get(row.path, "") for row in rows]
+        if rows and all(row.path in scanned.thumbnails for row in rows):
+            photos[part].thumbnails = torch.stack([scanned.thumbnails[row.path] for row in rows])
+    # Images in memory are called by their indices.
+    named = scanned if read is None else scanned.rename(place_of)
+    copies, contradiction = [] if listing.benchmark else named.copies, ""
+    for repeated in [*duplicate_warnings(named.listing, copies), *describe_leak(named.listing, named.groups)]:
         warn(f"{listing.name}: {repeated}")
-    if lines := contradictions(listing, copies):
+    if lines := contradictions(named.listing, copies):
         has = "has" if len(lines) == 1 else "have"
         contradiction = (
             f"{plural(len(lines), 'picture')} {has} several labels: {list_names(lines, FEW)}. Leave one "
@@ -250,7 +218,7 @@ def photographs(listing: Listing, settings: DataSettings, read: ReadImage | None
 
 
 @contextmanager
-def held_notes() -> Iterator[list[warnings.WarningMessage]]:
+def deferred_warnings() -> Iterator[list[warnings.WarningMessage]]:
     """Hold warnings, such as the notes on data sets, until the block ends, and yield the list of them.
 
     Each is issued once. An error in the block drops them, so that the user sees the error alone.
@@ -261,6 +229,7 @@ def held_notes() -> Iterator[list[warnings.WarningMessage]]:
         warnings.showwarning(note.message, note.category, note.filename, note.lineno)
 
 
+@archive.naming_zips
 def read_source(name_or_path: str, settings: DataSettings, other_names: Iterable[str] = ()) -> Listing:
     """The lists of a data set with its corrections, its classes not yet named. Raises as `read_listing`."""
     if name_or_path.startswith(huggingface.PREFIX):
@@ -319,9 +288,9 @@ def _read_content(folder: Path, settings: DataSettings) -> Listing:
         listing = replace(table.read_table(whole, settings), name=name)
         folders = subfolders(folder)
         if any(subfolders(folder / inside) for inside in folders) or len(folders) > 1:
-            told = f"its table {whole.name} says what its classes are, not its folders"
+            reason = f"its table {whole.name} says what its classes are, not its folders"
             hint = "--dataset.layout classes, or domains, reads these"
-            listing = replace(listing, notes=(*listing.notes, f"{told}; {hint}"))
+            listing = replace(listing, notes=(*listing.notes, f"{reason}; {hint}"))
     if left_out:
         listing = replace(listing, notes=(*listing.notes, f"left out: {list_names(left_out, FEW)}"))
     return listing
@@ -378,23 +347,5 @@ def _find_tables(folder: Path, settings: DataSettings) -> tuple[dict[str, Path],
 
 
 def _table_files(folder: Path) -> list[Path]:
-    return [
-        file for file in sorted(folder.iterdir())
-        if file.suffix.lower() in table.SUFFIXES and not is_passed_over(file.name)
-    ]  # fmt: skip
-
-
-def _without_broken(listing: Listing, broken: Mapping[str, str]) -> Listing:
-    if not broken:
-        return listing
-    splits = dict[str, tuple[Row, ...]]()
-    faults = list_names((reason.rstrip(".") for reason in broken.values()), FEW)
-    for part, rows in listing.splits.items():
-        splits[part] = tuple(row for row in rows if row.path not in broken)
-        lost = {row.label for row in rows} - {row.label for row in splits[part]}
-        if lost and part != "val":
-            name = f"{min(lost)} ({listing.classnames[min(lost)]})"
-            where = "" if part == UNDIVIDED else f" in {part}"
-            raise DataError(f"{listing.name}: class {name} has no readable image{where}: {faults}")
-    note = f"{len(broken)} of {len(listing.paths)} images cannot be read and are skipped: {faults}"
-    return replace(listing, splits=splits, notes=(*listing.notes, note), standard=False)
+    files = sorted(folder.iterdir())
+    return [file for file in files if file.suffix.lower() in table.SUFFIXES and not is_passed_over(file.name)]

@@ -8,16 +8,15 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from dear.data.loading import held_notes
+from dear.data.loading import deferred_warnings
 from dear.data.sources.benchmarks import NoRootError, named_benchmark, standard_name
 from dear.errors import DataError, DearError
 from dear.evaluation.experiment import Experiment, Machines, Run
 from dear.evaluation.launch import open_session, plan_runs
 from dear.evaluation.records import is_record_name, read_record
-from dear.evaluation.resolve import MethodSetup, resolve
+from dear.evaluation.resolve import MethodSetup, resolve, takes_steps
 from dear.evaluation.runs import RunResult
 from dear.evaluation.session import Session
-from dear.methods.registry import method_class
 
 
 class Work(NamedTuple):
@@ -38,7 +37,7 @@ def list_runs(
     DearError for any other error that would stop them.
     """
     session, listed, errors = open_session(machines), list[dict[str, Any]](), list[DearError]()
-    with held_notes():
+    with deferred_warnings():
         by_experiment = plan_runs(session, experiments)
         for task in chain.from_iterable(by_experiment):
             errors += list_missing(session, task.run) if task.missing else ()
@@ -120,8 +119,7 @@ def count_work(session: Session, run: Run) -> Work:
         learners.append((of_teacher, resolve(protocol, of_teacher, source, shots, train, student=student)))
     steps = 0
     for learner, its in learners:
-        takes_steps = method_class(learner.method).takes_steps and its.method.allows_steps
-        if learner.declared.trains and takes_steps:
+        if takes_steps(learner, its.method):
             images, of = (train_images, classes) if learner.declared.unlabeled else (shots * trained, trained)
             steps += its.training.total_steps(images, of, its.training.epoch_steps(images))
     return Work(steps, sum(test_images for _, test_images, _ in known))

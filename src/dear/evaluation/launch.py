@@ -13,7 +13,7 @@ import torch
 from dear.backbone.device import find_device
 from dear.backbone.names import warn_of_toy
 from dear.data.dataset import Dataset
-from dear.data.loading import held_notes
+from dear.data.loading import deferred_warnings
 from dear.errors import (
     DataError,
     DearError,
@@ -25,7 +25,7 @@ from dear.errors import (
     warn,
 )
 from dear.evaluation.experiment import Experiment, Machines, Run
-from dear.evaluation.resolve import ResolvedRun
+from dear.evaluation.resolve import ResolvedRun, tell_of_no_effect
 from dear.evaluation.runs import RunResult, check_runs
 from dear.evaluation.session import Session
 from dear.evaluation.workers import (
@@ -76,7 +76,7 @@ def make_runs(
             make = partial(make_runs_in_processes, machines=machines)
         elif machines.cluster is None:
             make = partial(make_runs_here, session=session)
-        with held_notes() as notes:
+        with deferred_warnings() as notes:
             by_experiment = plan_runs(session, experiments)
             tasks = [task for part in by_experiment for task in part]
             for task in tasks:
@@ -141,6 +141,7 @@ def plan_runs(session: Session, experiments: Sequence[Experiment]) -> list[list[
             except (DataError, WeightsError, RoleTableError) as error:  # perhaps there later, as a download
                 tasks.append(Task(run, error))
                 continue
+            tell_of_no_effect(run.setup, resolved[-1].settings, experiment.train)
             tasks.append(Task(run, resolved[-1]))
             datasets.update(zip(run.data, resolved[-1].datasets, strict=True))
         broken = check_runs(session, resolved, datasets)

@@ -24,6 +24,7 @@ from dear.data.images.photos import PhotoImages, group_names
 from dear.data.images.transforms import load_test_views, prefetch_views, to_unit
 from dear.errors import DataError
 from dear.methods.base import ImageFeatures, Method
+from dear.methods.optional import features_of
 from dear.progress import Progress, silent
 from dear.text import without_surrogates
 from dear.training.cache import Cache, trunk_facts
@@ -315,7 +316,7 @@ def _load_features(
         read = cache.read_images(method, images, indices, precision)
         token = cache.read_images(frozen or method, images, indices, precision)
         with mixed(like.device, precision):
-            image = method.features_of(read).to(like)
+            image = features_of(method, read).to(like)
             plain = None if frozen is None else frozen.image_features(token).to(like)
         yield image, plain
 

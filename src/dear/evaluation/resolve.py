@@ -6,13 +6,13 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from dear.errors import SettingsError
+from dear.errors import SettingsError, warn
 from dear.evaluation.protocols.base import Protocol
 from dear.methods.declaration import (
     NOT_PUBLISHED,
@@ -21,9 +21,10 @@ from dear.methods.declaration import (
     PublishedValues,
     published_values,
 )
-from dear.methods.registry import METHODS, known_method, method_class, methods_with_roles
+from dear.methods.registry import METHODS, known_method, methods_with_roles
 from dear.reading.typed import check_overrides
-from dear.training.settings import TrainSettings, resolve_training
+from dear.text import list_names
+from dear.training.settings import TrainSettings, resolve_training, used_training
 
 if TYPE_CHECKING:
     from dear.backbone.clip import Clip
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
 RoleVariant = Literal["roles", "all-isolated", "all-mixed", "shuffled", "random"]
 """The role table unchanged, one of the paper's ablations of it, or roles drawn at random."""
 Select = Literal["last", "val"]
-TEMPLATE_END = "template"
-"""End of the names of settings that are templates of prompts, which go by the data set that is tested."""
 LONGEST_PART = 100
 """Most letters of a data set's name in a file name, which has at most 255 bytes."""
 
@@ -70,7 +69,7 @@ class MethodSetup:
         object.__setattr__(self, "method", known_method(self.method))
         settings = check_overrides(self.settings, self.declared.settings, f"the settings of {self.method}")
         object.__setattr__(self, "settings", settings)
-        if not (self.declared.needs_roles or self._takes_roles_unchanged):
+        if self.declared.roles is None and not self._takes_roles_unchanged:
             raise SettingsError(
                 f"{self.method} has no head roles: role_variant, quantile, attributes and roles apply to "
                 f"{' or '.join(methods_with_roles())}."
@@ -97,7 +96,7 @@ class MethodSetup:
     @property
     def can_lack_roles(self) -> bool:
         """True if the method also runs where no role table is known, and no option of the mask is set."""
-        return self.declared.without_roles and self._takes_roles_unchanged
+        return self.declared.roles == "optional" and self._takes_roles_unchanged
 
     @property
     def _takes_roles_unchanged(self) -> bool:
@@ -108,7 +107,7 @@ class MethodSetup:
         """The role table of a run; shuffled and random roles are others for each seed."""
         from dear.roles.variants import draw_roles, shuffle_roles, with_attributes, with_quantile, with_role
 
-        if roles is None or not self.declared.needs_roles:
+        if roles is None or self.declared.roles is None:
             return None
         if self.attributes is not None:
             roles = with_attributes(roles, self.attributes)
@@ -182,6 +181,15 @@ class ResolvedRun(RunConditions):
         return self.setup.table(self.roles, self.seed)
 
     @property
+    def used_training(self) -> dict[str, Any]:
+        """The settings of training that change the run (`used_training`)."""
+        return self._used(asdict(self.training))
+
+    def _used(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        steps = takes_steps(self.setup, self.settings)
+        return used_training(settings, steps=steps, images=self.setup.declared.trains is not None)
+
+    @property
     def weights(self) -> dict[str, Any]:
         """The identity of the backbone, as plain values."""
         return asdict(self.clip.identity)
@@ -189,7 +197,7 @@ class ResolvedRun(RunConditions):
     @property
     def overrides(self) -> dict[str, dict[str, Any]]:
         """The settings of the method, and of its training, that the user set."""
-        return {"method": dict(self.setup.settings), "train": dict(self.train)}
+        return {"method": dict(self.setup.settings), "train": self._used(self.train)}
 
     @cached_property
     def key(self) -> str:
@@ -197,7 +205,7 @@ class ResolvedRun(RunConditions):
         this package. The source of a method outside the package counts.
         """
         what = self.protocol.fingerprint
-        if self.protocol.novelty in method_class(self.setup.method).decoupled_on:
+        if self.protocol.novelty in self.setup.declared.decoupled_on:
             what += " decoupled"
         if self.target_settings:
             by_name = {name: asdict(settings) for name, settings in self.target_settings.items()}
@@ -231,7 +239,7 @@ class ResolvedRun(RunConditions):
             self.select,
             self.weights,
             [dataset.identity for dataset in datasets],
-            self.training.fingerprint_fields(),
+            self._used(self.training.fingerprint_fields()),
             asdict(self.settings),
         ]
         texts = [json.dumps(field, sort_keys=True) for field in fields]
@@ -239,6 +247,20 @@ class ResolvedRun(RunConditions):
         if self.teacher is not None:
             texts.append(f'"{self.teacher._key("teacher", self.teacher.datasets)}"')
         return hashlib.sha256(f"[{', '.join(texts)}]".encode()).hexdigest()[:16]
+
+
+def takes_steps(setup: MethodSetup, settings: MethodSettings) -> bool:
+    """Whether a method with these settings is trained in steps."""
+    return setup.declared.trains == "in steps" and settings.allows_steps
+
+
+def tell_of_no_effect(setup: MethodSetup, settings: MethodSettings, train: Mapping[str, Any]) -> None:
+    """Warn of settings of training that change nothing."""
+    steps = takes_steps(setup, settings)
+    used = used_training(train, steps=steps, images=setup.declared.trains is not None)
+    if unused := [f"--train.{name.replace('_', '-')}" for name in train if name not in used]:
+        verb = "has" if len(unused) == 1 else "have"
+        warn(f"{list_names(unused, 9)} {verb} no effect: {setup.method} is not trained in steps")
 
 
 def run_name(protocol: Protocol, dataset: str, setup: MethodSetup, seed: int, shots: int, key: str) -> str:
@@ -264,8 +286,7 @@ def file_part(text: str) -> str:
 
 def with_templates_of(settings: MethodSettings, other: MethodSettings) -> MethodSettings:
     """Settings with the templates of others of their kind."""
-    names = [item.name for item in fields(settings) if item.name.endswith(TEMPLATE_END)]
-    return replace(settings, **{name: getattr(other, name) for name in names})
+    return replace(settings, **{name: getattr(other, name) for name in settings.template_fields()})
 
 
 class ResolvedSettings(NamedTuple):
@@ -297,7 +318,7 @@ def resolve(
     theirs = authors.settings
     benchmark = benchmarks().get(dataset)
     if templates and (benchmark is None or tuple(templates) != (benchmark.template,)):
-        theirs = {name: value for name, value in theirs.items() if not name.endswith(TEMPLATE_END)}
+        theirs = {name: value for name, value in theirs.items() if name not in kind.template_fields()}
     settings = kind(**{**theirs, **student.teacher_settings, **setup.settings})
     training = resolve_training({**authors.training, **student.teacher_training}, train)
     return ResolvedSettings(settings, training, authors)

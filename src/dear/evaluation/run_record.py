@@ -13,6 +13,7 @@ from dear.evaluation.environment import environment, peak
 from dear.evaluation.records import SCHEMA
 from dear.evaluation.resolve import ResolvedRun
 from dear.evaluation.trial import Trial, teacher_facts
+from dear.methods.optional import WeighsFeatures
 
 
 def run_record(
@@ -31,7 +32,7 @@ def run_record(
         "method": run.setup.method,
         "variant": run.setup.variant,
         "source": run.setup.declared.source,
-        "settings": {"method": asdict(run.settings), "train": asdict(run.training)},
+        "settings": {"method": asdict(run.settings), "train": run.used_training},
         "overrides": run.overrides,
         "published": [*run.published],
         "dataset": _dataset(run.source),
@@ -47,7 +48,7 @@ def run_record(
         "selection": {"rule": run.select, "epoch": trial.epoch_tested},
         "results": dict(results),
         "adapter": tensors if tensors is None else _adapter(trial, tensors),
-        "fusion_weights": method.fusion_weights(),
+        "fusion_weights": method.fusion_weights() if isinstance(method, WeighsFeatures) else None,
         "trainable_parameters": sum(p.numel() for p in method.trainable),
         "seconds": {"train": trial.train_seconds, "test": trial.test_seconds},
         "peak_memory": peak(device),

@@ -50,7 +50,7 @@ def check_runs(
     if not runs:
         return {}
     check_names(datasets, trained_on_each=runs[0].protocol.trained_on is None)
-    by_demands = sorted(runs, key=lambda run: (run.setup.declared.trains, run.shots))
+    by_demands = sorted(runs, key=lambda run: (run.setup.declared.trains is not None, run.shots))
     for run in {run.source.identity: run for run in by_demands}.values():
         run.protocol.check_data(run.source, run.targets)
         if run.setup.declared.trains:

@@ -103,7 +103,7 @@ class Session:
         """The role table of a backbone for a method: its own, the named one, or that of the package. None for
         a method that needs none, or that can do without and there is none. Raises RoleTableError.
         """
-        if not setup.declared.needs_roles:
+        if setup.declared.roles is None:
             return None
         table = setup.roles or table
         if table is None and setup.can_lack_roles:

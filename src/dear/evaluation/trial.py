@@ -22,10 +22,12 @@ from dear.evaluation.resolve import ResolvedRun
 from dear.evaluation.session import Session
 from dear.methods.base import Method
 from dear.methods.declaration import MethodSettings
+from dear.methods.optional import HasTeacher, ResizesTensors
 from dear.methods.registry import build_method, frozen_clip
 from dear.progress import OnStep, TrainingStep, silent
 from dear.training.loop import train
 from dear.training.seeding import generator
+from dear.writing import remove_file
 
 
 @dataclass(eq=False)
@@ -94,6 +96,7 @@ class Trial:
             self.teacher = Trial(self.session, run.teacher, checkpoint, self.progress, shares_training=True)
             self.teacher.train(classes)
             self.train_seconds = self.teacher.train_seconds
+            assert isinstance(self.method, HasTeacher), "as its declaration says"
             self.method.set_teacher(self.teacher.method)
         started, epochs_made = time.perf_counter(), 0
 
@@ -213,7 +216,7 @@ class Trial:
     @property
     def _scores_by_class_feature(self) -> bool:
         """True if the method scores what it was not trained on by the class feature alone here."""
-        return self.run.protocol.novelty in self.method.decoupled_on
+        return self.run.protocol.novelty in self.run.setup.declared.decoupled_on
 
     def _load_shared(self) -> bool:
         """Take the state from an earlier run with the same training, if there is one."""
@@ -221,7 +224,8 @@ class Trial:
             return False
         state, self.epochs, seconds = self.session.trained[self.run.training_key]
         self.train_seconds += seconds
-        self.method.make_room(state)
+        if isinstance(self.method, ResizesTensors):
+            self.method.resize_to(state)
         self.method.load_state_dict(state)
         return True
 
@@ -254,7 +258,7 @@ def teacher_facts(run: ResolvedRun) -> dict[str, Any]:
     """How a method's teacher was trained, for a record or a bundle."""
     return {
         "method": run.setup.method,
-        "settings": {"method": asdict(run.settings), "train": asdict(run.training)},
+        "settings": {"method": asdict(run.settings), "train": run.used_training},
         "weights": run.weights,
     }
 
@@ -262,7 +266,7 @@ def teacher_facts(run: ResolvedRun) -> dict[str, Any]:
 def remove_checkpoints(checkpoint: Path) -> None:
     """Remove the checkpoint of a finished run, and that of its teacher's training, where they exist."""
     for path in (checkpoint, _teacher_checkpoint(checkpoint)):
-        path.unlink(missing_ok=True)
+        remove_file(path)
 
 
 def _teacher_checkpoint(checkpoint: Path) -> Path:
@@ -288,12 +292,7 @@ def build_untrained(session: Session, run: ResolvedRun) -> Method:
             "run it with few-shot, or change the settings."
         )
     training = run.training
-    if (
-        training.precision == HALF
-        and training.optimizer != "sgd"
-        and run.setup.declared.trains
-        and method.takes_steps
-    ):
+    if training.precision == HALF and training.optimizer != "sgd" and method.takes_steps:
         raise SettingsError(
             f"{run.setup.method} is trained with {training.optimizer}, whose squares of gradients are too "
             f"small for float16: use --train.optimizer sgd, or another precision than {HALF}."

@@ -7,22 +7,20 @@ from its `stored_tensors` and its classes; it may keep more while it is trained.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
-from dear.backbone.block import Block
 from dear.backbone.change import UNCHANGED, Change
-from dear.backbone.clip import Clip, fill, span_start
+from dear.backbone.clip import Clip, fill
 from dear.backbone.prompts import check_prompt_limits
 from dear.backbone.text import MAX_STORED_VALUES, TextTrunk
 from dear.backbone.towers import outside_autocast
 from dear.errors import SettingsError, WeightsError
-from dear.methods.declaration import MethodSettings, Novelty
-from dear.roles.table import RoleTable
+from dear.methods.declaration import Declaration, MethodSettings
 
 Trunk = Float[Tensor, "batch token width"]
 """The input of a method's image span: the trunk's output."""
@@ -70,94 +68,64 @@ class TrainingImages:
 class Method(nn.Module):
     """Base of all methods.
 
-    A method's `Declaration` describes it before it is built. It is in training mode during steps only.
+    It is in training mode during steps only.
 
     Attributes:
-        name: Name of the method on the command line and in records.
+        declaration: Its facts that do not depend on settings.
         settings: The settings that it was built with.
         image_from, text_from: The layer, counted from 1, at which its span begins in each tower; depth + 1,
             the default, if it changes none.
         features: Names of the image features used for scores, "cls" first.
-        without_heads: Names of the features for attributes that no attention head carries.
-        layout: Positions of its learned tokens in the image tower.
         open_vocabulary: Whether it can score classes other than the first ones set; if not, they are
-            refused. If no settings allow them, its declaration says so too.
-        decoupled_on: What its authors score by the class feature alone: novel "classes", other "data" sets.
+            refused. As declared, unless its settings decide.
         target: The frozen features that its loss compares with, if any: of "trunk" outputs (`frozen_image`),
-            of each "view", or of the "whole" image, resized to a square (both `target_features`).
-        readout_key: What `read_out` depends on beside the backbone; "" if it gives the trunk outputs.
-        views_per_image: Number of random views of each image in a step.
-        text_depends_on_image: Whether its text features are computed for each image.
-        cosine_scores: Whether its scores are weighted means of cosines of features, over a temperature.
-        takes_steps: Whether it is trained in steps; if not, ``before_training`` does everything.
+            of each "view", or of the "whole" image, resized to a square (both `ComputesTargets`).
         text_chunk: Number of prompts in the text span at a time, to save memory; 0 for all.
-        counts_copies: Whether repeated images count more; if not, ``before_training`` gets each picture once.
-        spares_known: Whether added names leave the scores of classes with images as they are: in bundles.
-        cheap: Whether `fit` may choose it and leave images out of it: unless settings say otherwise,
-            ``before_training`` does everything, in seconds once features are known, again if called again.
-        takes_unlabeled: Whether it can learn from images without labels beside its own (`add_unlabeled`).
     """
 
-    name: ClassVar[str]
+    declaration: Declaration = Declaration()
     settings: MethodSettings
     image_from: int
     text_from: int
     features: tuple[str, ...] = ("cls",)
-    without_heads: tuple[str, ...] = ()
-    layout: TokenLayout = TokenLayout()
-    open_vocabulary: bool = True
-    decoupled_on: ClassVar[tuple[Novelty, ...]] = ()
+    open_vocabulary: bool
     target: ClassVar[Literal["trunk", "view", "whole"] | None] = None
-    readout_key: str = ""
-    views_per_image: int = 1
-    text_depends_on_image: ClassVar[bool] = False
-    cosine_scores: ClassVar[bool] = True
-    takes_steps: bool = True
     text_chunk: int = 0
-    counts_copies: ClassVar[bool] = True
-    spares_known: bool = False
-    cheap: ClassVar[bool] = False
-    takes_unlabeled: ClassVar[bool] = False
 
     clip: Clip
     frozen_text: TextFeatures
     prompts: list[TextTrunk]
 
-    def __init__(self, clip: Clip, settings: MethodSettings | None = None) -> None:
+    def __init__(
+        self,
+        clip: Clip,
+        generator: torch.Generator | None = None,
+        settings: MethodSettings | None = None,
+        *,
+        scale: float | None = None,
+    ) -> None:
+        """``generator`` is what a method draws its initial parameters from, if it draws any; ``scale`` is a
+        constant factor on cosines in the scores, and None takes the backbone's.
+        """
+        is_generator = generator is None or isinstance(generator, torch.Generator)
+        assert is_generator, "a method is built from (clip, generator, settings)"
         super().__init__()
         # frozen and shared: not a submodule, so neither trained nor saved with the method
         self.__dict__["clip"] = clip
-        self.settings = settings or MethodSettings()
+        self.settings, self._constant_scale = settings or self.declaration.settings(), scale
+        self.open_vocabulary = self.declaration.open_vocabulary
         self.image_from, self.text_from = clip.image.depth + 1, clip.text.depth + 1
         self.classnames: tuple[str, ...] = ()
 
-    @classmethod
-    def build(
-        cls, clip: Clip, generator: torch.Generator, roles: RoleTable | None, settings: MethodSettings | None
-    ) -> Self:
-        """Build a new method on a CLIP, or on a `Clip.outline`, whose parameters have no values.
-        ``generator`` draws its initial parameters; ``settings`` are of the class declared for the method,
-        None for the published ones. Methods with a constructor other than (clip, generator, settings)
-        override this.
-        """
-        del roles
-        return cls(clip, generator, settings)  # type: ignore[call-arg, arg-type]
+    @property
+    def name(self) -> str:
+        """Its name on the command line and in records."""
+        return self.declaration.name
 
-    def spans_begin(self, first: int, share: bool) -> tuple[int, int]:
-        """The layers at which the spans of the image and the text tower begin, from ``first`` of 12 layers:
-        with ``share`` scaled to the depth of each tower, else ``first`` itself. Raises SettingsError if a
-        tower has fewer layers than that.
-        """
-        depths = (self.clip.image.depth, self.clip.text.depth)
-        if share:
-            return span_start(depths[0], first), span_start(depths[1], first)
-        if first > min(depths):
-            prefix = ".".join(filter(None, [self.settings.folder(), "first"]))
-            raise SettingsError(
-                f"{prefix} is {first}: a tower has only {min(depths)} layers. Give a lower one, or scale it "
-                f"to the depth of the tower with {prefix.removesuffix('first')}share true."
-            )
-        return first, first
+    @property
+    def takes_steps(self) -> bool:
+        """Whether it is trained in steps with its settings."""
+        return self.declaration.trains == "in steps" and self.settings.allows_steps
 
     @torch.no_grad()
     def set_classes(self, classnames: Sequence[str], templates: Sequence[str]) -> None:
@@ -169,8 +137,8 @@ class Method(nn.Module):
         """
         if not self.open_vocabulary and self.classnames not in ((), tuple(classnames)):
             raise SettingsError(
-                f"{self.name} with these settings cannot score classes other than the first ones set: "
-                "build another method."
+                f"{self.name} with these settings cannot score classes other than the first ones "
+                "set: build another method."
             )
         check_prompt_limits(classnames, templates)
         self.classnames = tuple(classnames)
@@ -215,20 +183,10 @@ class Method(nn.Module):
         before = tower.layers(tokens, layer, tower.depth - 1)
         return tower.span(before, tower.depth, read=_class_token(tokens))
 
-    def image_block(self, layer: int) -> Block:
-        """The image tower's block at a layer, from 1: the frozen CLIP's unless the method trains one."""
-        return self.clip.image.block(layer)
-
     @torch.no_grad()
     def frozen_image(self, trunk: Trunk) -> Float[Tensor, "batch embed"]:
         """The frozen CLIP's unit class feature, from the method's trunk output."""
         return self.class_feature(trunk)
-
-    def target_features(self, views: Float[Tensor, "batch 3 height width"]) -> Float[Tensor, "batch target"]:
-        """What ``loss`` gets as ``frozen`` if ``target`` is "view" or "whole", the same in all of training.
-        Images are in [0, 1] and of the backbone's size.
-        """
-        raise NotImplementedError(f"{type(self).__name__} has no features of {self.target} images")
 
     def class_feature(self, trunk: Trunk, change: Change = UNCHANGED) -> Float[Tensor, "batch embed"]:
         """The unit class feature at the end of the span, with a change if given."""
@@ -248,18 +206,6 @@ class Method(nn.Module):
         """The scores of the current classes for images in [0, 1], at the size of the model."""
         return self.logits(self.image_features(self.image_trunk(images)), self.text_features())
 
-    def read_out(self, trunk: Trunk) -> Readout:
-        """What the image features are made of: it does not change in training, and can be kept."""
-        return trunk
-
-    def features_of(self, readout: Readout) -> ImageFeatures:
-        """The image features of what `read_out` gave."""
-        return self.image_features(readout)
-
-    def with_frozen(self, trunk: Trunk) -> ImageFeatures:
-        """``image_features``, and after them the frozen CLIP's class feature."""
-        return torch.cat([self.image_features(trunk), self.frozen_image(trunk)[None]])
-
     def text_features(self) -> TextFeatures:
         """Unit text features of the classes, without the part of prompts that depends on the image; the
         frozen ones by default.
@@ -268,18 +214,15 @@ class Method(nn.Module):
 
     @property
     def scale(self) -> Float[Tensor, ""] | float:
-        """The factor on cosines in the scores: the setting of that name, if the method has one and it is set,
-        else the backbone's, 1 / tau.
-        """
-        constant: float | None = getattr(self.settings, "scale", None)
-        return self.clip.scale if constant is None else constant
+        """The factor on cosines in the scores: that of the constructor, else the backbone's, 1 / tau."""
+        return self.clip.scale if self._constant_scale is None else self._constant_scale
 
     def logits(self, image: ImageFeatures, text: TextFeatures, *, decoupled: bool = False) -> Logits:
         """Scores of the classes from unit features; ``decoupled`` uses the class feature alone."""
         del decoupled  # methods with one feature have nothing to decouple
         return self.scale * image[0] @ text.T
 
-    def scores(self, image: ImageFeatures, text: TextFeatures) -> Logits:
+    def training_logits(self, image: ImageFeatures, text: TextFeatures) -> Logits:
         """The ``logits`` that a loss takes: computed in the dtype of the weights, outside autocast, as in
         testing. In bfloat16, numbers between 16 and 32 are 0.125 apart.
         """
@@ -304,60 +247,11 @@ class Method(nn.Module):
         """
         del frozen
         image, text = self.image_features(trunk), self.text_features()
-        return {"loss": self.label_loss(self.scores(image, text), labels)}
+        return {"loss": self.label_loss(self.training_logits(image, text), labels)}
 
     def label_loss(self, scores: Logits, labels: Labels) -> Float[Tensor, ""]:
         """The part of the loss by the labels, the same for all methods: the cross-entropy of scores."""
         return cross_entropy(scores, labels)
-
-    def backward(self, losses: Losses, scale: Callable[[Tensor], Tensor]) -> None:
-        """Leave a step's gradients in the parameters, which have none yet; ``losses`` is what ``loss`` gave.
-        They are of losses that ``scale`` multiplied, for 16-mixed precision: what is computed from gradients
-        must scale with them.
-        """
-        scale(losses["loss"]).backward()
-
-    def set_teacher(self, teacher: "Method") -> None:
-        """Called before the classes are set and training begins, if the declaration names a teacher. It is
-        trained, and belongs to this method alone, which may set its classes but change nothing else.
-        """
-        del teacher
-
-    def before_training(self, images: TrainingImages) -> None:
-        """Called when training begins or resumes, with the classes set and before the optimizer takes the
-        parameters: computes parameters or saved buffers, the same from the same images.
-        """
-        del images
-
-    def describe_names(self) -> dict[str, Any]:
-        """What a class by name alone costs and finds on left-out images, for bundles; nothing if unknown."""
-        return {}
-
-    def add_unlabeled(self, images: TrainingImages, others: TrainingImages) -> dict[str, float]:
-        """Called after ``before_training`` on ``images`` if it ``takes_unlabeled``: learns from the test
-        views of ``others`` too if left-out images gain, and returns fields of `UnlabeledGain`.
-        """
-        raise NotImplementedError(f"{type(self).__name__} learns from labeled images alone")
-
-    def batches(
-        self, labels: Int[Tensor, "item"], size: int, draw: torch.Generator
-    ) -> list[Int[Tensor, "item"]] | None:
-        """The batches of an epoch as indices of images, for a method that composes its own; None for random
-        ones of ``size``. Their number and sizes must depend on ``labels`` and ``size`` only.
-        """
-        del labels, size, draw
-        return None
-
-    def before_step(self, draw: torch.Generator) -> None:
-        """Called before the loss of each step, with a CPU generator for this step."""
-        del draw
-
-    def after_step(self, progress: float) -> None:
-        """Called after each optimization step with the completed share of training."""
-        del progress
-
-    def after_epoch(self, epoch: int, epochs: int) -> None:
-        """Called after each of ``epochs`` epochs, counted from 1; its changes are saved with the epoch."""
 
     def fingerprint_fields(self) -> dict[str, Any]:
         """What the method was built from, as plain values. A checkpoint only fits a method with the same."""
@@ -369,12 +263,6 @@ class Method(nn.Module):
         """
         return {name: values for name, values in self.named_parameters() if values.requires_grad}
 
-    def make_room(self, tensors: Mapping[str, Tensor]) -> None:
-        """Called before the ``stored_tensors`` of a trained method are copied in, to resize the tensors whose
-        size depends on the training images.
-        """
-        del tensors
-
     @property
     def trainable(self) -> list[nn.Parameter]:
         return [p for p in self.parameters() if p.requires_grad]
@@ -382,10 +270,6 @@ class Method(nn.Module):
     def parameter_groups(self) -> list[dict[str, Any]]:
         """The trained parameters as optimizer groups; "rate" is a group's factor on the learning rate."""
         return [{"params": self.trainable, "rate": 1.0}]
-
-    def fusion_weights(self) -> dict[str, float] | None:
-        """Learned weight of each feature in the fused score, if the method learns them."""
-        return None
 
 
 def _class_token(like: Tensor) -> Int[Tensor, "read"]:

@@ -10,7 +10,7 @@ from functools import cache
 from importlib.resources import files
 from inspect import get_annotations
 from types import MappingProxyType
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self, get_type_hints
 
 from dear.backbone.names import Access, gives
 from dear.reading.typed import Form, Range, check_fields, typed
@@ -30,6 +30,9 @@ SmallInt = Annotated[int, Range(1, 10_000)]
 Template = Annotated[
     str, Form("with one {} for the class name, or empty", lambda text: not text or text.count("{}") == 1)
 ]
+"""A template of prompts, or empty for the data set's own. The authors' templates go by the data set that is
+tested, and hold for benchmarks with their own template alone.
+"""
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,12 @@ class MethodSettings:
         nearest packaged class that it derives from.
         """
         return next(kind for kind in cls.__mro__ if kind is MethodSettings or kind.folder())  # type: ignore[attr-defined]
+
+    @classmethod
+    def template_fields(cls) -> tuple[str, ...]:
+        """The fields that are a `Template`."""
+        hints = get_type_hints(cls, include_extras=True)
+        return tuple(item.name for item in fields(cls) if hints[item.name] == Template)
 
     @property
     def allows_steps(self) -> bool:
@@ -99,10 +108,9 @@ class MethodSettings:
 
 @dataclass(frozen=True)
 class Declaration:
-    """The properties of a method that are known before it is built.
-
-    Properties only needed of a built method (its rule for novel classes, its tokens in attention maps) are
-    declared on its class: see `Method`.
+    """The facts of a method that are the same whatever its settings are: known before it is built, and read
+    from its class as `Method.declaration`. A class outside the package gives those that are not the defaults,
+    as in ``declaration = Declaration(cheap=True)``; `register` fills in its name, settings and module.
 
     Attributes:
         name: Name of the method on the command line and in records.
@@ -110,11 +118,18 @@ class Declaration:
             which it appeared, "2506"; tables sort methods by it.
         implementation: Name of its class, in ``method.py`` of its folder.
         settings: Its settings dataclass; a method without settings has no options.
-        trains: Whether it learns from training images, and so needs them and a number of shots.
-        needs_roles: Whether it needs a role table of the backbone's heads.
-        without_roles: Whether it also runs without a role table, by a rule of its own, where none is known.
+        trains: How it learns from training images: "in steps", by its loss on batches, unless its settings
+            say otherwise (`MethodSettings.allows_steps`); "at once", from all images (`FitsAtOnce`); or None,
+            which needs no images and no number of shots.
+        cheap: Whether `dear fit` may choose it and leave images out of it: unless settings say otherwise, it
+            is fitted at once, in seconds when features are known, and again when it is fitted again.
+        roles: Whether a role table of the backbone's heads is "required", or "optional": then it is used
+            where one is known. None if it plays no part. The constructor gets it as ``roles``.
         open_vocabulary: Whether it can score classes that it was not trained on; False if no settings enable
             it: protocols with such classes then refuse it, and "all" does not include it there.
+        decoupled_on: What its authors score by the class feature alone: novel "classes", other "data" sets.
+        cosine_scores: Whether its scores are weighted means of cosines of features, over a temperature.
+        text_depends_on_image: Whether its text features are computed for each image.
         unlabeled: Whether it trains on the training images of all classes, without their labels, in place of
             a few labeled ones of the training classes; protocols that cannot give it these refuse it.
         teacher: Name of the method that trains its teacher on the few labeled images beforehand.
@@ -125,14 +140,17 @@ class Declaration:
             do not say; they are checked once built.
     """
 
-    name: str
-    arxiv: str
-    implementation: str
+    name: str = "an unregistered method"
+    arxiv: str = ""
+    implementation: str = ""
     settings: type[MethodSettings] = MethodSettings
-    trains: bool = True
-    needs_roles: bool = False
-    without_roles: bool = False
+    trains: Literal["in steps", "at once"] | None = "in steps"
+    cheap: bool = False
+    roles: Literal["required", "optional"] | None = None
     open_vocabulary: bool = True
+    decoupled_on: tuple[Novelty, ...] = ()
+    cosine_scores: bool = True
+    text_depends_on_image: bool = False
     unlabeled: bool = False
     teacher: str | None = None
     module: str | None = None

@@ -9,7 +9,7 @@ Methods of other packages are named by their class, "package.module:Class" (`reg
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, get_type_hints
 
 import dear.methods
 from dear.backbone.names import REAL, Access, gives
-from dear.errors import CodeError, SettingsError, UnknownNameError
+from dear.errors import CodeError, RoleTableError, SettingsError, UnknownNameError
 from dear.methods.declaration import Declaration, MethodSettings
 from dear.methods.source import source_hash
+from dear.text import list_names
 
 if TYPE_CHECKING:
     import torch
@@ -36,7 +37,7 @@ def _declared() -> dict[str, Declaration]:
     """
     folders = [module.name for module in iter_modules(dear.methods.__path__) if module.ispkg]
     packaged = [import_module(f"dear.methods.{folder}").METHOD for folder in folders]
-    packaged.sort(key=lambda method: (method.arxiv, method.trains))
+    packaged.sort(key=lambda method: (method.arxiv, method.trains is not None))
     return {method.name: method for method in packaged}
 
 
@@ -72,8 +73,7 @@ CANDIDATES = (
     Candidate(FIT_METHOD),
     Candidate(FROZEN),
 )
-"""What `dear fit` chooses among, the first of equals; methods of other packages that are `Method.cheap` come
-after them.
+"""What `dear fit` chooses among, the first of equals; cheap methods of other packages come after them.
 """
 
 USUAL = (FROZEN, DEFAULT_METHOD)
@@ -89,8 +89,8 @@ def register(path: str) -> Declaration:
     The module is imported, from the current folder too: call it for a path from the command line or from
     Python code, never for one that was read from a file. The class is a `dear.methods.base.Method`, made from
     (clip, generator, settings); its settings are of the class that its attribute ``settings`` is annotated
-    with. One that derives from a packaged method needs of towers, roles and a teacher what that declares.
-    Raises SettingsError.
+    with, its other facts those of its ``declaration``: its own or, if it derives from a packaged method, that
+    method's. Raises SettingsError.
     """
     if path in _methods:
         return _methods[path]
@@ -104,22 +104,23 @@ def register(path: str) -> Declaration:
         raise SettingsError(f"the method {path} cannot be imported: {error}.") from error
     if not (isinstance(kind, type) and issubclass(kind, Method)):
         raise SettingsError(f"{path} is not a subclass of dear.methods.base.Method.")
-    if not hasattr(kind, "name"):
-        kind.name = path  # what messages call it
+    values = {field.name: vars(kind).get(field.name) for field in fields(Declaration)}
+    if misplaced := [name for name, value in values.items() if isinstance(value, bool | str | tuple)]:
+        raise SettingsError(
+            f"{path} sets {list_names(misplaced)} on the class: give them in its declaration, as in "
+            f"declaration = dear.Declaration({misplaced[0]}=...); the name is always the path."
+        )
     settings = get_type_hints(kind).get("settings", MethodSettings)
     if not (isinstance(settings, type) and issubclass(settings, MethodSettings)):
         raise SettingsError(f"the settings of {path} are not a dear.methods.declaration.MethodSettings.")
-    known = {f"{method.home}:{method.implementation}": method for method in _methods.values()}
-    bases = (known.get(f"{base.__module__}:{base.__qualname__}") for base in kind.__mro__)
     declared = replace(
-        next(filter(None, bases), Declaration(path, "", name)),
+        kind.declaration,
         name=path,
         arxiv="",
         implementation=name,
         settings=settings,
         module=module,
         source=source_hash(imported),
-        open_vocabulary=kind.open_vocabulary is not False,
     )
     for method in _methods.values():
         if method.folder == declared.folder:
@@ -173,8 +174,8 @@ def option_groups() -> dict[str, str]:
 
 
 def methods_with_roles() -> list[str]:
-    """The methods that need a role table, and so take options of the role mask."""
-    return [name for name, method in METHODS.items() if method.needs_roles]
+    """The methods that use a role table, and so take options of the role mask."""
+    return [name for name, method in METHODS.items() if method.roles is not None]
 
 
 def methods_on(image: Access, text: Access) -> list[str]:
@@ -205,15 +206,24 @@ def build_method(
     roles: "RoleTable | None" = None,
     settings: MethodSettings | None = None,
 ) -> "Method":
-    """Build a new method on a CLIP, in evaluation mode; ``generator`` draws its initial parameters. Raises
-    UnknownNameError for an unknown name, SettingsError for settings of another method and for a tower that
-    does not give what the method needs, CodeError for a parameter with the name of a `Method`'s attribute.
+    """Build a new method on a CLIP, or on a `Clip.outline`, whose parameters have no values, in evaluation
+    mode. ``generator`` draws its initial parameters; ``settings`` are of the class declared for the method,
+    None for the published ones. Raises UnknownNameError for an unknown name, SettingsError for settings of
+    another method and for a tower that does not give what the method needs, RoleTableError if it needs a role
+    table and there is none, CodeError for a parameter with the name of a `Method`'s attribute.
     """
     name = known_method(name)
-    kind = method_class(name)
+    kind, use_of_roles = method_class(name), METHODS[name].roles
     check_settings(name, settings)
     check_towers(name, clip)
-    method = kind.build(clip, generator, roles, settings).eval()
+    if use_of_roles == "required" and roles is None:
+        raise RoleTableError(
+            f"{name} needs a role table for {clip.identity}, but none is known: give one with --roles FILE."
+        )
+    options = {} if use_of_roles is None else {"roles": roles}
+    settings = settings or METHODS[name].settings()
+    method = kind(clip, generator, settings, **options).eval()  # type: ignore[arg-type]
+    method.declaration = METHODS[name]  # with the name of a class of another package
     _check_names(method)
     _check_spans(method, name, clip)
     return method
@@ -238,16 +248,27 @@ def check_towers(name: str, clip: "Clip") -> None:
 
 
 def _check_names(method: "Method") -> None:
-    """Raise CodeError for a parameter, buffer or module that takes the name of an attribute of `Method`."""
+    """Raise CodeError for a parameter, buffer or module that takes the name of an attribute of `Method`, and
+    for a hook that is never called, because the class does not derive from what has it.
+    """
     from dear.methods.base import Method
+    from dear.methods.optional import OPTIONAL
 
+    path = f"{type(method).__module__}:{type(method).__qualname__}"
     for name in (*method._parameters, *method._buffers, *method._modules):
-        if name in Method.__annotations__ or hasattr(Method, name):
-            path = f"{type(method).__module__}:{type(method).__qualname__}"
+        if any(name in kind.__annotations__ or hasattr(kind, name) for kind in (Method, *OPTIONAL)):
             raise CodeError(
                 f"the class {path} sets self.{name}, but {name} is an attribute of every method "
                 "(dear.Method): give yours another name."
             )
+    for kind in OPTIONAL:
+        names = (name for name in (*vars(kind), *kind.__annotations__) if not name.startswith("_"))
+        for name in () if isinstance(method, kind) else names:
+            if hasattr(method, name):
+                raise CodeError(
+                    f"the class {path} has {name}, which is never used: derive it from "
+                    f"{kind.__module__}.{kind.__name__} too, or give it another name."
+                )
 
 
 def _check_spans(method: "Method", name: str, clip: "Clip") -> None:

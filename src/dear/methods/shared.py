@@ -13,7 +13,7 @@ from torch.nn import functional
 from torch.nn.functional import normalize
 
 from dear.backbone.change import ClassTokens, Injection
-from dear.backbone.clip import Clip, layer_share
+from dear.backbone.clip import Clip, layer_share, span_start
 from dear.backbone.text import TextTower
 from dear.backbone.towers import Tower, outside_autocast
 from dear.backbone.vision import VisionTower
@@ -29,6 +29,8 @@ from dear.methods.base import (
     TokenLayout,
     Trunk,
 )
+from dear.methods.declaration import MethodSettings
+from dear.methods.optional import PlacesTokens
 from dear.methods.shared_settings import RepresentationSettings
 
 
@@ -68,6 +70,23 @@ def layers_with_prompts(depth: int, layers: int, *, share: bool) -> int:
     tower's depth that ``layers`` would be of 12.
     """
     return layer_share(depth, layers) if share else min(layers, depth)
+
+
+def first_layers(clip: Clip, settings: MethodSettings, first: int, *, share: bool) -> tuple[int, int]:
+    """The layers at which the spans of the image and the text tower begin, from ``first`` of 12 layers: with
+    ``share`` scaled to the depth of each tower, else ``first`` itself. Raises SettingsError if a tower has
+    fewer layers than that.
+    """
+    depths = (clip.image.depth, clip.text.depth)
+    if share:
+        return span_start(depths[0], first), span_start(depths[1], first)
+    if first > min(depths):
+        prefix = ".".join(filter(None, [settings.folder(), "first"]))
+        raise SettingsError(
+            f"{prefix} is {first}: a tower has only {min(depths)} layers. Give a lower one, or scale it "
+            f"to the depth of the tower with {prefix.removesuffix('first')}share true."
+        )
+    return first, first
 
 
 def deep_prompts(
@@ -225,7 +244,7 @@ class CoupledPrompts(Method):
         return text_injection(self.clip.text, prompts, at)
 
 
-class Representation(Method, ABC):
+class Representation(Method, PlacesTokens, ABC):
     """Base of MMRL and MMRL++, which differ in how tokens enter a layer and in the projection of the second
     feature.
 
@@ -234,16 +253,15 @@ class Representation(Method, ABC):
 
     features = ("cls", "rep")
     layout = TokenLayout(before_patches=True)
-    decoupled_on = ("classes", "data")
     target = "trunk"
     settings: RepresentationSettings
 
     def __init__(
         self, clip: Clip, generator: torch.Generator, settings: RepresentationSettings, beta: float
     ) -> None:
-        super().__init__(clip, settings)
+        super().__init__(clip, generator, settings, scale=settings.scale)
         self.beta = beta
-        self.image_from, self.text_from = self.spans_begin(settings.first, settings.share)
+        self.image_from, self.text_from = first_layers(clip, settings, settings.first, share=settings.share)
         self.tokens = nn.Parameter(
             normal(clip.image.projection, generator, settings.tokens, settings.space, std=settings.token_std)
         )

@@ -15,6 +15,7 @@ from dear.errors import DataError
 from dear.reading.files import ReadingError, decoded, read_bytes, read_text
 
 DELIMITERS: Final = ",;\t"
+SEPARATOR: Final = re.compile(r'"?sep=([^"\n\w])"?[,;\t]*\n?', re.IGNORECASE)
 
 
 def split_list(text: str) -> list[str]:
@@ -30,17 +31,21 @@ def split_list(text: str) -> list[str]:
 
 def read_csv(path: Path) -> Iterator[tuple[int, list[str]]]:
     """The rows of a table that are not empty, each with the number of its line. A tab separates the cells of
-    a .tsv; in other files it is what the first line has most of: commas, semicolons or tabs. Raises
-    ReadingError, and DataError naming the line for a quotation mark that is not closed.
+    a .tsv; in other files it is what the first line has most of: commas, semicolons or tabs. A first line
+    such as sep=; says it, as Excel writes. Raises ReadingError, and DataError naming the line for a quotation
+    mark that is not closed.
     """
     lines = io.StringIO(read_text(path), newline=None).readlines()
+    stated = SEPARATOR.fullmatch(lines[0]) if lines else None
+    lines = lines[1:] if stated else lines
     first = re.sub(r'"[^"]*"', "", lines[0] if lines else "")
     likely = max(DELIMITERS, key=lambda sign: (first.count(sign), -first.find(sign)))
-    rows = csv.reader(lines, delimiter="\t" if path.suffix.lower() == ".tsv" else likely, strict=True)
-    last = 0  # line that was read without an error
+    sign = stated[1] if stated else "\t" if path.suffix.lower() == ".tsv" else likely
+    rows = csv.reader(lines, delimiter=sign, strict=True)
+    above = last = 1 if stated else 0  # line that was read without an error
     try:
         for row in rows:
-            last = rows.line_num
+            last = above + rows.line_num
             if any(map(str.strip, row)):
                 yield last, row
     except csv.Error as error:

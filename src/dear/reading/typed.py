@@ -1,9 +1,10 @@
 """Check plain values against types: the one schema check for everything that is read, and for the settings
 that a user gives as a mapping.
 
-Pydantic and msgspec were tried. Both accept unknown keys of dataclasses that they read, beside those of
-TypedDicts, so a second walk would remain. msgspec's errors lack the value, the choices and the key of a
-mapping, and pydantic takes true for 1 unless it is strict, and then no list for a tuple.
+Pydantic was tried, strict and with unknown keys forbidden. On Python 3.11 it takes no TypedDict of typing,
+and nowhere text that is not valid Unicode, as names of files may be. Its errors do not say what else a union
+or a key could be, so a walk over the types would remain. The errors of msgspec lack the value, the choices
+and the key of a mapping.
 """
 
 import math

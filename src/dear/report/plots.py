@@ -1,5 +1,5 @@
-"""Figures: of runs the gain over zero-shot by data set, fusion weights, few-shot curves and training;
-of `dear eval` the reliability and the attention of core heads.
+"""Figures of runs (the gain over zero-shot by data set, fusion weights, few-shot curves, training), and the
+reliability diagram of `dear eval`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -218,3 +218,33 @@ def reliability_diagram(bins: Sequence[Bin]) -> Drawing:
     error = f"calibration error {100 * expected_error(bins):.1f}%"
     text = f"Accuracy by confidence, {error}. {'; '.join(points)}."
     return Drawing("reliability", text, (5.2, 4.4), paint)
+
+
+def risk_coverage_plot(
+    confidence: np.ndarray, correct: np.ndarray, threshold: float | None = None
+) -> Drawing:
+    """The share of wrong images among the surest, by the share of images that these are, both in percent,
+    with a mark at the threshold of an operating point.
+    """
+    order = np.argsort(-confidence, kind="stable")
+    ranked, wrong = confidence[order], ~correct[order].astype(bool)
+    last = np.append(ranked[1:] != ranked[:-1], True)  # images of the same confidence are decided together
+    counts = np.arange(1, len(ranked) + 1)
+    coverage, risk = 100 * counts[last] / len(ranked), 100 * np.cumsum(wrong)[last] / counts[last]
+    decided = 0 if threshold is None else int((ranked >= threshold).sum())
+
+    def paint(figure: Figure) -> None:
+        axes = figure.add_subplot()
+        axes.step(coverage, risk, color=PALETTE[0], where="post")
+        if decided:
+            at = 100 * decided / len(ranked), 100 * float(wrong[:decided].mean())
+            axes.plot(*at, "o", color=PALETTE[1], ms=7, label="operating point")
+            legend_below(figure, 1)
+        axes.set(xlim=(0, 100), xlabel="images that are decided (%)", ylabel="of these wrong (%)")
+        axes.set_ylim(0, max(5.0, 1.1 * float(risk.max())))
+        plain_axes(axes)
+
+    parts = [max(1, round(share * len(ranked))) for share in (0.25, 0.5, 0.75, 1)]
+    points = "; ".join(f"{count / len(ranked):.0%}: {wrong[:count].mean():.1%}" for count in parts)
+    text = f"Share of wrong images among the surest, by the share that is decided: {points}."
+    return Drawing("risk-coverage", text, (5.2, 3.0), paint)

@@ -19,7 +19,7 @@ from dear.limits import LimitError
 from dear.methods.registry import METHODS
 from dear.reading.files import ReadingError, walk_folders
 from dear.reading.plain import read_json
-from dear.training.settings import TrainSettings
+from dear.training.settings import TrainSettings, used_training
 
 Record = Mapping[str, Any]
 Value = TypeVar("Value")
@@ -118,11 +118,7 @@ def deviations_of(record: Record) -> dict[str, Any]:
     resolved = resolve(
         PROTOCOLS[protocol(record)](), MethodSetup(method), data_set(record), record.get("shots") or 0
     )
-    training = asdict(resolved.training)
-    if not (record.get("train") or {}).get("epochs"):
-        views = ("crop",) if METHODS[method].trains else ()
-        training = {name: training[name] for name in ("precision", *views)}
-    parts = {"train": training}
+    parts = {"train": _used(asdict(resolved.training), record)}
     if not record.get("variant"):
         parts["method"] = asdict(resolved.method)
     return {
@@ -298,8 +294,15 @@ def settings_of(record: Record, part: str) -> dict[str, Any]:
     if settings is None:
         return {}
     if part == "train":
-        return {**asdict(TrainSettings()), **settings}
+        return _used({**asdict(TrainSettings()), **settings}, record)
     return {**(asdict(method.settings()) if method else {}), **settings}
+
+
+def _used(training: Mapping[str, Any], record: Record) -> dict[str, Any]:
+    """Those of some settings of training that changed a run."""
+    declared = METHODS.get(record.get("method", ""))
+    took_steps = "train" not in record or bool((record["train"] or {}).get("epochs"))
+    return used_training(training, steps=took_steps, images=declared is None or declared.trains is not None)
 
 
 def _teacher(record: Record) -> dict[str, Any]:

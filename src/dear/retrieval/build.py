@@ -1,7 +1,8 @@
 """Build an index of a folder, or update it: only new and changed files are encoded.
 
-Vectors are written before the files that have them are committed, 256 files at a time, or what Ctrl-C leaves
-of them: what is committed is always whole, and an interrupted build resumes after its last commit.
+Vectors are written before the files that have them are committed, 256 files at a time, or fewer after Ctrl-C:
+a build that was interrupted or killed resumes after its last commit, which is whole. Vectors are not forced
+onto the disk, so a failure of the machine may lose some of what was committed.
 """
 
 import hashlib

@@ -278,7 +278,8 @@ class Index:
         """The images most similar to an image file, excluding the file itself unless ``itself``.
 
         ``words`` are texts for some of the features, which are compared with them instead of with the image.
-        Raises DataError for an unreadable file, SettingsError for a text of a feature that has no weight.
+        Raises DataError for an unreadable file, SettingsError for an empty text, or one of a feature that has
+        no weight.
         """
         self.check(encoder)
         words = words or {}
@@ -288,16 +289,16 @@ class Index:
         view = eval_view(decode(image, data=content), encoder.preprocess)
         queries = self.vectors(encoder.features, encoder.images(view[None])[0])
         for name, text in words.items():
-            queries[name] = encoder.texts([text])[0, encoder.features.index(name)]
+            queries[name] = encoder.texts([require_text(text)])[0, encoder.features.index(name)]
         excluded = None if itself else hashlib.sha256(content).hexdigest()
         return self.query(queries, weights, count=count, without=excluded)
 
     def query_text(
         self, encoder: "Encoder", text: str, weights: Mapping[str, float], *, count: int = 10
     ) -> list[Hit]:
-        """The images whose features are nearest to a text's."""
+        """The images whose features are nearest to a text's. Raises SettingsError for an empty text."""
         self.check(encoder)
-        vectors = dict(zip(encoder.features, encoder.texts([text])[0], strict=True))
+        vectors = dict(zip(encoder.features, encoder.texts([require_text(text)])[0], strict=True))
         return self.query(vectors, weights, count=count)
 
     def export_parquet(self, path: Path) -> int:
@@ -364,6 +365,13 @@ def pair_weights(by: Sequence[str], weights: Sequence[float] | None) -> dict[str
             f"{len(numbers)} weights for {', '.join(by)}: name each feature once, with a weight."
         )
     return dict(zip(by, numbers, strict=True))
+
+
+def require_text(text: str) -> str:
+    """The text of a query. Raises SettingsError if it is empty."""
+    if not text.strip():
+        raise SettingsError("the text of the query is empty: give words, such as 'a red ball'.")
+    return text
 
 
 def best_rows(

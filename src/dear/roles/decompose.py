@@ -82,7 +82,7 @@ def head_rank(clip: Clip, rank: int = 80, convention: Convention = "exact") -> i
     if rank < 1:
         raise SettingsError(f"rank is {rank}: it must be at least 1.")
     tower = clip.image
-    pool_heads = 1 if tower.readout is None else tower.readout.pool_heads
+    pool_heads = 1 if tower.pool is None else tower.pool.pool_heads
     dimensions, is_public = pool_heads * tower.width // tower.heads, convention == "public"
     dimensions += (2 * pool_heads + 1) * is_public
     return min(rank, dimensions, max(tower.embed_dim, tower.width // tower.heads))

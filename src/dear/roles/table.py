@@ -70,7 +70,7 @@ class RoleTable:
         weights: The weights they belong to.
         attributes: The core attributes, in the order of the attribute tokens.
         settings: Settings of the computation.
-        evidence: Intermediate results: clusters, DBCV, thresholds, the map of phrases.
+        evidence: Intermediate results: clusters, DBCV, thresholds and counts of phrases.
     """
 
     source: str

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import logging
+from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -22,15 +23,17 @@ from starlette.types import Message
 
 from dear import __version__
 from dear.adapters.attention import overlay
+from dear.adapters.operating import describe_point
 from dear.adapters.wording import UNOWNED, explain_features
 from dear.backbone.names import TINY
 from dear.data.images.decode import encode_png
 from dear.errors import DearError, OutputError, UnknownNameError, of_the_disk
 from dear.limits import LimitError, at_most
+from dear.methods.optional import token_layout
 from dear.reading.plain import split_list
 from dear.serving.limits import Limits, Refused
 from dear.serving.middleware import AnswerHead, Guard, respond
-from dear.serving.service import Service
+from dear.serving.service import Served, Service
 from dear.text import without_surrogates
 
 STATIC = Path(__file__).with_name("static")
@@ -40,6 +43,7 @@ ABOUT = (
     "Every POST takes an image as its body, or as the field image of a form; /api/batch several in a form."
 )
 BUG = "internal server error, see the server's log; other requests may succeed."
+UNWRITTEN = "the server cannot write its files: see its log."
 IMAGES_AT_ONCE = 4  # images of a request that are under way at a time, so that others wait little
 IMAGE: dict[str, Any] = {"type": "string", "format": "binary"}
 IMAGES: dict[str, Any] = {"type": "array", "items": IMAGE}
@@ -69,15 +73,18 @@ def create_app(
     hosts: tuple[str, ...] | None = None,
     origin: str | None = None,
     page: bool = False,
+    load: Callable[[Service], Service] | None = None,
 ) -> FastAPI:
     """The API of a service, with ``page`` also its page. ``hosts`` are the host names that it answers to,
-    None for any. ``origin`` is that of a proxy in front of it, in lower case.
+    None for any. ``origin`` is that of a proxy in front of it, in lower case. ``load``
+    makes the service of the bundle as it is by then, given the present one, for /api/reload.
     """
     app: FastAPI = FastAPIOffline(redoc_url=None, title="dear", version=__version__, description=ABOUT)
     limits = service.limits
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=hosts, www_redirect=False)
     app.middleware("http")(Guard(limits, token, origin))
-    count_requests(app, service)
+    served = app.state.served = Served(service, load if token else None)
+    count_requests(app, served)
     app.add_middleware(AnswerHead)
 
     async def refuse(_: Request, error: Exception) -> JSONResponse:
@@ -107,12 +114,12 @@ def create_app(
     @app.get("/api/info")
     async def info() -> dict[str, Any]:
         """The served bundle, a caution about its backbone, the limits, and how requests were batched."""
-        return describe(service)
+        return describe(served.now)
 
     @app.get("/api/roles")
     async def roles() -> dict[str, Any]:
         """The role table."""
-        if (table := service.predictor.bundle.roles) is None:
+        if (table := served.now.predictor.bundle.roles) is None:
             raise Refused(404, "not-found", "this bundle has no head roles.")
         return table.to_json()
 
@@ -121,6 +128,7 @@ def create_app(
         """The best classes with probability, logit and evidence; among the classes in the query or a form,
         comma-separated, if there are any; * stands for the bundle's own.
         """
+        service = served.now
         vocabulary = await service.vocabulary(split_words(classes or sent.classes))
         return await service.predict(sent.image, vocabulary, top)
 
@@ -135,6 +143,7 @@ def create_app(
             raise Refused(415, "form", "send a form, as with curl -F image=@a.jpg -F image=@b.jpg.")
         if len(sent.images) > limits.images:
             raise Refused(413, "too-large", f"the form has more than {limits.images} images, the limit.")
+        service = served.now
         vocabulary = await service.vocabulary(split_words(classes or sent.classes))
         lanes = asyncio.Semaphore(IMAGES_AT_ONCE)
 
@@ -154,7 +163,7 @@ def create_app(
         """Keep what an image shows in the corrections beside the data: the name of a class, or none for an
         image of no class; with its file name, if it is not there. Needs --data.
         """
-        return await service.correct(sent.image, label, name)
+        return await served.now.correct(sent.image, label, name)
 
     @app.post("/api/neighbors", openapi_extra=describe_body(IMAGE))
     async def neighbors(
@@ -167,14 +176,24 @@ def create_app(
         """The nearest images of the index for a mixture of features; thumbnails are base64 PNG, or null for a
         file that can no longer be shown.
         """
+        service = served.now
         hits = await service.neighbors(sent.image, split_words(by) or [], split_numbers(weights), count)
         pictures = await asyncio.gather(*map(service.thumbnail, hits)) if thumbnails else [None] * len(hits)
         rows = []
         for hit, picture in zip(hits, pictures, strict=True):
-            names = {"path": without_surrogates(hit.path), "copies": [*map(without_surrogates, hit.copies)]}
+            names: dict[str, Any] = {
+                "path": without_surrogates(hit.path),
+                "copies": [*map(without_surrogates, hit.copies)],
+            }
+            names["label"] = await service.corrected_label(hit)
             shown = {"thumbnail": base64.b64encode(picture).decode() if picture else None}
             rows.append(asdict(hit) | names | (shown if thumbnails else {}))
         return {"neighbors": rows}
+
+    @app.post("/api/preview", openapi_extra=describe_body(IMAGE), response_class=Response)
+    async def preview(sent: Sent) -> Response:
+        """A small upright PNG of an image that browsers cannot show, such as HEIC."""
+        return Response(await served.now.preview(sent.image), media_type="image/png")
 
     @app.post("/api/attention", openapi_extra=describe_body(IMAGE), response_class=Response)
     async def attention(
@@ -183,6 +202,7 @@ def create_app(
         """Where a head attends: the weights by token as JSON, or one token's over the image as PNG, with
         their sum in a header.
         """
+        service = served.now
         pixels = await service.decode(sent.image)
         maps = await service.attention(pixels, layer, head)
         if not png:
@@ -193,15 +213,21 @@ def create_app(
         share = {"Attention-On-Patches": f"{float(maps[token].sum()):.4f}"}
         return Response(encode_png(overlay(pixels, maps[token])), media_type="image/png", headers=share)
 
+    @app.post("/api/reload")
+    async def reload(request: Request) -> dict[str, Any]:
+        """Take the bundle as it is by now, without a stop: after a new fit. Needs --token."""
+        check_parameters(request)
+        return await served.reload()
+
     return app
 
 
-def count_requests(app: FastAPI, service: Service) -> None:
+def count_requests(app: FastAPI, served: Served) -> None:
     """Add /metrics: requests by route and status, their durations, and images through the model, in
     Prometheus' text format. No label is chosen by a client, as a method's name would be.
     """
     registry = CollectorRegistry()
-    registry.register(service.batches)
+    registry.register(served)
     labels: dict[str, Any] = {"should_include_method": False, "registry": registry}
     (
         Instrumentator(should_group_status_codes=False, registry=registry)
@@ -221,20 +247,22 @@ def describe(service: Service) -> dict[str, Any]:
     """What is served, for /api/info."""
     predictor, index, batches = service.predictor, service.index, service.batches
     bundle, image = predictor.bundle, predictor.clip.image
-    has_heads, method = image.access == "heads", predictor.method
+    has_heads, tokens = image.access == "heads", token_layout(predictor.method).tokens_by_name
     tested = bundle.scores and {
         name: getattr(bundle.scores, name) for name in ("accuracy", "zero_shot", "chance", "images", "split")
     }
     return {
         "name": service.name,
+        "bundle": service.identity,
         "method": bundle.method,
         "weights": asdict(bundle.weights),
         "caution": CAUTION if bundle.model == TINY else None,
         "tested": tested,
+        "operating": describe_point(bundle.training.operating),
         "classes": predictor.classes,
         "features": predictor.features,
         "explained": explain_features(bundle.method, [*predictor.features, UNOWNED]),
-        "attributes": [name for name in method.layout.tokens_by_name if name not in method.without_heads],
+        "attributes": [name for name in tokens if name not in predictor.without_heads],
         "corrections": service.data is not None,
         "roles": bundle.roles is not None,
         "layers": image.depth if has_heads else 0,
@@ -320,8 +348,9 @@ def as_refused(error: Exception) -> Refused:
         case OutputError():  # the message names a file of this machine
             logging.getLogger(__name__).error("%s", error)
             is_full = isinstance(error.__cause__, OSError) and of_the_disk(error.__cause__)
-            message = "the server cannot write its files: see its log."
-            return Refused(507 if is_full else 500, "server", message)
+            return Refused(507 if is_full else 500, "server", UNWRITTEN)
+        case OSError() if of_the_disk(error):
+            return Refused(507, "server", UNWRITTEN)
         case DearError():
             return Refused(400, "parameter", str(error))
         case RequestValidationError():

@@ -36,9 +36,9 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def listen(host: str, port: int, token: str | None) -> socket.socket:
-    """A socket listening on an address. Raises SettingsError for one that others can reach without a token,
-    OutputError if it is unavailable.
+def check_token(host: str, port: int, token: str | None) -> None:
+    """Raise SettingsError for an address that others can reach without a token, and for a token that no
+    header can hold.
     """
     if not is_loopback(host) and not token:
         raise SettingsError(
@@ -46,6 +46,13 @@ def listen(host: str, port: int, token: str | None) -> socket.socket:
         )
     if token and not re.fullmatch(r"[\w.~-]+", token, re.ASCII):
         raise SettingsError("a token may contain only letters, digits and . _ ~ -")
+
+
+def listen(host: str, port: int, token: str | None) -> socket.socket:
+    """A socket listening on an address. Raises SettingsError as `check_token`, OutputError if it is
+    unavailable.
+    """
+    check_token(host, port, token)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family)

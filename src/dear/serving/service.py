@@ -18,11 +18,13 @@ from prometheus_client.core import CounterMetricFamily, Metric
 from torch import Tensor
 
 from dear.adapters.attention import attention_maps
+from dear.adapters.encoder import Vocabulary
+from dear.adapters.identity import short_identity
 from dear.adapters.index_encoder import BundleEncoder
-from dear.adapters.predictor import Predictor, Vocabulary
+from dear.adapters.predictor import Predictor
 from dear.data.images.decode import FORMATS, as_image, as_picture, encode_png, open_image
+from dear.data.images.forms import file_hash, hash_image
 from dear.data.images.hashes import hash_files
-from dear.data.images.photos import hash_image
 from dear.data.images.transforms import eval_view, to_unit
 from dear.data.settings import DataSettings
 from dear.data.sources import archive
@@ -33,6 +35,7 @@ from dear.data.sources.corrections import (
     corrections_file,
     key_of,
     merge_corrections,
+    read_corrections,
 )
 from dear.data.sources.folder import image_files
 from dear.errors import DataError, DearError, first_line
@@ -92,6 +95,11 @@ class Batcher:
         for (_, future), result in zip(batch, results, strict=True):
             future.set_result(result)
 
+    def continue_from(self, earlier: "Batcher") -> None:
+        """Count on from those of an earlier one."""
+        self.images, self.batches = self.images + earlier.images, self.batches + earlier.batches
+        self.largest = max(self.largest, earlier.largest)
+
     def collect(self) -> Iterable[Metric]:
         """The counts, for Prometheus."""
         for name, count in (("images", self.images), ("batches", self.batches)):
@@ -116,6 +124,7 @@ class Service:
         """
         self.predictor, self.limits, self.index = predictor, limits, index
         self.name, self.data = name or predictor.bundle.method, data
+        self.identity = short_identity(predictor.bundle)
         self._model, self._names, self._search = (ThreadPoolExecutor(1) for _ in range(3))
         self._decoders, self._corrections = ThreadPoolExecutor(DECODERS), ThreadPoolExecutor(1)
         self._thumbnail = lru_cache(THUMBNAILS)(self._make_thumbnail)
@@ -146,17 +155,26 @@ class Service:
         known = self.predictor.cached_vocabulary(names)
         if known is not None:
             return known
-        per_image = self.predictor.method.text_depends_on_image
+        per_image = self.predictor.method.declaration.text_depends_on_image
         at_most("request_classes_per_image" if per_image else "request_classes", len(names), "the request")
         at_most("class_name", max(map(len, names)), "the request")
         return await run_in(self._names, self.predictor.vocabulary, names)
 
     async def predict(self, data: bytes, vocabulary: Vocabulary, top: int) -> dict[str, Any]:
-        """The best classes of an image, and whether it looks like none of them. Raises Refused."""
+        """The best classes of an image, whether it looks like none of them, and with an operating point
+        what is decided. Raises Refused.
+        """
         features = await self.batches.submit(await self.decode(data))
         image = features[None].to(vocabulary.text)
-        [(best, none_of_these)] = await run_in(self._model, self.predictor.rank, image, vocabulary, top)
-        return {"top": [asdict(candidate) for candidate in best], "none_of_these": none_of_these}
+        [(best, none, decision, decided)] = await run_in(
+            self._model, self.predictor.rank, image, vocabulary, top
+        )
+        answer = {
+            "top": [asdict(candidate) for candidate in best],
+            "none_of_these": none,
+            "bundle": self.identity,
+        }
+        return answer | ({"decision": decision, "decided_class": decided or None} if decision else {})
 
     async def neighbors(
         self, data: bytes, by: Sequence[str], weights: Sequence[float] | None, count: int
@@ -201,7 +219,7 @@ class Service:
         key = key_of(label, bundle.keys or bundle.classes, bundle.classes)
         try:
             return await run_in(self._corrections, self._correct, table, image, key, name)
-        except DataError as error:  # the message names files of this machine
+        except (DataError, LimitError) as error:  # the message names files of this machine
             logging.getLogger(__name__).error("%s", error)
             raise Refused(500, "server", "the corrections cannot be read: see the server's log.") from None
 
@@ -212,16 +230,33 @@ class Service:
         folder = archive.unpack(data, settings.cache_folder())[0] if is_zip else table.parent
         files = image_files(folder)
         hashes = hash_files(files, settings.threads, settings.cache_folder())
-        here = [
-            csv_path(file.relative_to(folder).as_posix() if is_zip else str(file), table)
-            for file, known in zip(files, hashes, strict=True)
-            if known == content
-        ]
+        found = [file for file, known in zip(files, hashes, strict=True) if known == content]
+        # A path in a zip is read beside the table.
+        beside = [table.parent / file.relative_to(folder) if is_zip else file for file in found]
+        here = [csv_path(str(file), table) for file in beside]
         rows = [Correction(path, key, content) for path in here] or [
             Correction(printable(name), key, content)
         ]
         merge_corrections(table, rows if key == REMOVE else rows[:1], settings)
         return {"label": key, "is_in_data": bool(here)}
+
+    async def corrected_label(self, hit: Hit) -> str | None:
+        """The class that the corrections beside the data have for a file of the index; None without any."""
+        table = None if self.data is None else corrections_file(self.data)
+        if table is None or self.index is None:
+            return None
+        file = self.index.folder / hit.path
+        try:
+            return await run_in(self._corrections, find_label, table, file)
+        except DearError:  # the file or the table cannot be read now
+            return None
+
+    async def preview(self, data: bytes) -> bytes:
+        """A small PNG of an image. Raises Refused, as `decode`."""
+        return await run_in(self._decoders, self._make_preview, data)
+
+    def _make_preview(self, data: bytes) -> bytes:
+        return make_png(decode_picture(data, self.limits, SIDE), LONGEST)
 
     async def thumbnail(self, hit: Hit) -> bytes | None:
         """A small PNG of a file of the index; None if it can no longer be read, was changed since or could
@@ -234,7 +269,45 @@ class Service:
             return None
 
     def _make_thumbnail(self, path: Path, sha256: str) -> bytes:
-        return make_png(decode_picture(read_indexed(path, sha256), self.limits, SIDE), LONGEST)
+        return self._make_preview(read_indexed(path, sha256))
+
+
+class Served:
+    """The service that answers now, and ``load``, which makes that of the bundle as it is by now from it."""
+
+    def __init__(self, service: Service, load: Callable[[Service], Service] | None = None) -> None:
+        self.now, self.load, self._loading = service, load, asyncio.Lock()
+
+    async def reload(self) -> dict[str, Any]:
+        """Load the bundle again, while requests are answered by the present one, and take it if it can be
+        loaded. Raises Refused: 404 for a server that cannot, 409 for a bundle that does not fit.
+        """
+        if self.load is None:
+            raise Refused(404, "not-found", "this server loads no other bundle: start it with a token.")
+        async with self._loading:
+            before = self.now
+            try:
+                service = await asyncio.to_thread(self.load, before)
+            except DearError as error:  # the message names files of this machine
+                logging.getLogger(__name__).error("%s", error)
+                message = "the bundle cannot be loaded, the present one stays: see the server's log."
+                raise Refused(409, "server", message) from None
+            service.batches.continue_from(before.batches)
+            self.now = service
+        return {"bundle": service.identity, "changed": service.identity != before.identity}
+
+    def collect(self) -> Iterable[Metric]:
+        """The counts of all services, for Prometheus."""
+        return self.now.batches.collect()
+
+
+def find_label(table: Path, file: Path) -> str | None:
+    """The class that a table of corrections has for the content of a file, in its last row; None without one.
+    Raises DataError if either cannot be read.
+    """
+    corrections = read_corrections(table)
+    content = file_hash(file) if corrections else b""
+    return next((row.label for row in reversed(corrections) if row.content == content), None)
 
 
 def make_png(picture: UInt8[Tensor, "3 height width"], longest: int) -> bytes:

@@ -26,6 +26,7 @@ from dear.data.images.transforms import (
     whole_view,
 )
 from dear.methods.base import Method, Readout, TrainingImages
+from dear.methods.optional import ComputesTargets, LeavesOut, read_out, step_hooks
 from dear.training.cache import Cache, trunk_facts
 from dear.training.seeding import generator
 from dear.training.settings import TrainSettings
@@ -83,6 +84,7 @@ class Batches:
     ) -> None:
         self.method, self.images, self.settings, self.seed = method, images, settings, seed
         self.cache, self.like = cache, method.clip.image.projection
+        self._hooks = step_hooks(method)
         self._whole: Tensor | None = None
         first, self._composed = self._order(0)
         self.epoch_steps, self.sizes = len(first), [*map(len, first)]
@@ -95,7 +97,7 @@ class Batches:
         loads = ((draw, self.cache.find("trunk", draw.key) is not None) for draw in draws)
         with closing(ahead_on(self.like.device, partial(self._load, epoch), loads)) as loaded:
             for draw, views in zip(draws, loaded, strict=True):
-                labels = self.images.labels[draw.indices].repeat(self.method.views_per_image)
+                labels = self.images.labels[draw.indices].repeat(self._hooks.views_per_image)
                 trunk = self.cache.get("trunk", draw.key, partial(self._trunk, epoch, draw, views))
                 frozen = self._frozen(draw, trunk, views)
                 yield Batch(draw.indices, labels.to(self.like.device), trunk, frozen)
@@ -103,7 +105,7 @@ class Batches:
     def _order(self, epoch: int) -> tuple[Sequence[Int[Tensor, "item"]], bool]:
         """The images of each batch, and whether the method composed them."""
         draw = generator(self.seed, "order", epoch)
-        composed = self.method.batches(self.images.labels, self.settings.batch, draw)
+        composed = self._hooks.batches(self.images.labels, self.settings.batch, draw)
         if composed is not None:
             return composed, True
         order = torch.randperm(len(self.images), generator=draw)
@@ -114,7 +116,7 @@ class Batches:
             self.images.identity,
             *trunk_facts(self.method, self.settings.precision),
             *(self.seed, epoch, step, self.settings.batch, len(batch), self.settings.view_seed),
-            *(self.settings.crop, self.method.views_per_image),
+            *(self.settings.crop, self._hooks.views_per_image),
             tuple(batch.tolist()) if self._composed else None,
         )
         return _Draw(step, batch, key)
@@ -131,7 +133,7 @@ class Batches:
         several.
         """
         preprocess, scale = self.method.clip.preprocess, (self.settings.crop, 1.0)
-        draws = [self._numbers(epoch, draw, n).tolist() for n in range(self.method.views_per_image)]
+        draws = [self._numbers(epoch, draw, n).tolist() for n in range(self._hooks.views_per_image)]
 
         def views(picture: Picture, row: int) -> Tensor:
             view = partial(train_view, picture, preprocess.size, scale=scale)
@@ -156,7 +158,7 @@ class Batches:
         if self.method.target is None:
             return None
         if self.method.target == "whole":
-            return self._whole_targets()[draw.indices].repeat(self.method.views_per_image, 1)
+            return self._whole_targets()[draw.indices].repeat(self._hooks.views_per_image, 1)
         if self.method.target == "view":
             assert views is not None, "they are loaded for each step"
             return self._targets(views)
@@ -191,6 +193,7 @@ class Batches:
         return whole_view(picture, preprocess.size, preprocess.interpolation)
 
     def _targets(self, views: Pixels) -> Float[Tensor, "item target"]:
+        assert isinstance(self.method, ComputesTargets), "as its target says"
         with mixed(self.like.device, self.settings.precision):
             return self.method.target_features(views.to(self.like.device))
 
@@ -216,14 +219,15 @@ def training_images(
     *,
     with_copies: bool = False,
 ) -> TrainingImages:
-    """The argument of `Method.before_training`, whose views are computed on demand.
+    """The argument of `UsesAllImages.before_training`, whose views are computed on demand.
 
     Random views are drawn from the view seed if there is one, else from the seed, and differ from those of
     every epoch; where the cache keeps readouts by content, they depend on that, not on the image's place.
-    Copies are left out for a method that does not count them, unless they are asked for.
+    Copies are left out for a method that leaves images out, unless they are asked for.
     """
-    if not (with_copies or method.counts_copies) and len(first := distinct_pictures(images)) < len(images):
-        images = Subset(images, first)
+    if isinstance(method, LeavesOut) and not with_copies:
+        first = distinct_pictures(images)
+        images = Subset(images, first) if len(first) < len(images) else images
     reads_content = cache.keeps_readouts_of(method, images)
     preprocess, like = method.clip.preprocess, method.clip.image.projection
     stream = seed if settings.view_seed is None else settings.view_seed
@@ -267,7 +271,7 @@ def training_images(
 
         trunk = cache.get("trunk", view_key(method, images, settings.precision, *facts), compute)
         with mixed(like.device, settings.precision):
-            return torch.cat([*map(method.read_out, trunk.split(at_once))]).to(like)
+            return torch.cat([read_out(method, part) for part in trunk.split(at_once)]).to(like)
 
     return TrainingImages(images.labels.to(like.device), view, number_groups(images))
 

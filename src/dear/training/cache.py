@@ -13,9 +13,11 @@ from dear.backbone.device import mixed, precision_for
 from dear.backbone.names import Precision
 from dear.data.dataset import Images, fingerprint
 from dear.data.fewshot import leave_subsets
-from dear.data.images.photos import HASH_BYTES, LoadedImages, image_hashes
+from dear.data.images.forms import HASH_BYTES
+from dear.data.images.photos import LoadedImages, image_hashes
 from dear.data.images.transforms import load_test_views, prefetch
 from dear.methods.base import Method, Readout
+from dear.methods.optional import read_out, readout_key
 from dear.methods.registry import frozen_clip
 from dear.progress import Progress, silent
 
@@ -31,7 +33,7 @@ class Cache:
     - "trunk": trunk outputs, by data set, weights, layer, and batch or view;
     - "target": the frozen features that losses compare with;
     - "text": frozen text features, by class names and templates;
-    - readouts (`Method.read_out`, or the class token after the last layer), by the content of each image: so
+    - readouts (`HasReadout`, or the class token after the last layer), by the content of each image: so
       images that an earlier fit has read need not be decoded and encoded again. Only `fit` keeps them, in
       place of trunk outputs where they are small. Their last digits depend on the images that went through
       the tower together.
@@ -124,7 +126,7 @@ class Cache:
     def keeps_readouts_of(self, method: Method, images: Images) -> bool:
         """True for images with a content (`image_hashes`) and a method that reads little of each."""
         base, _ = leave_subsets(images, torch.arange(0))
-        is_small = method.readout_key or method.image_from > method.clip.image.depth
+        is_small = readout_key(method) or method.image_from > method.clip.image.depth
         return self._keeps_readouts and isinstance(base, LoadedImages) and bool(is_small)
 
     def number_images(self, images: Images, indices: Int[Tensor, "item"] | None = None) -> list[bytes]:
@@ -198,7 +200,7 @@ def _encode(
     with mixed(like.device, precision):
         trunk = first.image_trunk(pixels).to(like)
         of_methods = [
-            method.read_out(method.continue_trunk(trunk, first.image_from)).to(like).cpu()
+            read_out(method, method.continue_trunk(trunk, first.image_from)).to(like).cpu()
             for method in methods
         ]
     return [*map(list, zip(*of_methods, strict=True))]
@@ -208,7 +210,7 @@ def _readout_name(method: Method, *facts: object) -> str:
     """The name of what a method reads, by what that depends on beside the images."""
     clip, like = method.clip, method.clip.image.projection
     backbone = clip.identity.sha256, clip.preprocess, like.dtype, like.device.type, torch.__version__
-    return fingerprint(*map(str, (*backbone, method.readout_key or method.image_from, *facts)))
+    return fingerprint(*map(str, (*backbone, readout_key(method) or method.image_from, *facts)))
 
 
 def trunk_facts(

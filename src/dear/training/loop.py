@@ -13,10 +13,11 @@ import torch
 from torch import Tensor
 
 from dear.backbone.device import gradient_scaler, mixed, precision_for
-from dear.backbone.names import HALF, Precision
+from dear.backbone.names import HALF
 from dear.data.dataset import Images
 from dear.errors import SettingsError, TrainingDiverged, WeightsError, first_line, warn
 from dear.methods.base import Losses, Method, TrainingImages
+from dear.methods.optional import UsesAllImages, step_hooks
 from dear.progress import OnStep, TrainingStep, silent
 from dear.training.batches import Batch, Batches, training_images
 from dear.training.cache import Cache
@@ -57,10 +58,11 @@ def train(
     cache, device = cache or Cache(0), method.clip.image.projection.device
     settings = _with_precision(method, settings)
     method.text_chunk = settings.text_chunk
-    _prepare(method, training_images(method, images, settings, seed, cache))
+    if isinstance(method, UsesAllImages):
+        _prepare(method, training_images(method, images, settings, seed, cache))
     if not method.takes_steps:
         return []
-    batches = Batches(method, images, settings, seed, cache)
+    hooks, batches = step_hooks(method), Batches(method, images, settings, seed, cache)
     total = settings.total_steps(len(images), len(method.classnames), batches.epoch_steps)
     epochs = math.ceil(total / batches.epoch_steps)
     if note := settings.note_on_length(total, batches.epoch_steps):
@@ -70,7 +72,11 @@ def train(
     state = TrainingState(method, optimizer, scaler, identity, checkpoint)
     state.resume()
     step = TrainingStep(
-        min(len(state.history) * batches.epoch_steps, total), total, len(state.history), epochs, method.name
+        min(len(state.history) * batches.epoch_steps, total),
+        total,
+        len(state.history),
+        epochs,
+        method.name,
     )
     progress(step)
     for epoch in range(len(state.history), epochs):
@@ -82,23 +88,23 @@ def train(
         ):
             for group in optimizer.param_groups:
                 group["lr"] = rate * group["rate"]
-            method.before_step(generator(seed, "step", epoch, number - 1))
+            hooks.before_step(generator(seed, "step", epoch, number - 1))
             with mixed(device, settings.precision):
-                losses = method.loss(batch.trunk, batch.labels, batch.frozen)
+                losses = compute_losses(method, batch, settings)
             step = replace(step, done=step.done + 1, epoch=epoch + 1)
             if not means.add(losses, len(batch.indices)):
                 raise TrainingDiverged(step.done, ADVICE, state.saved)
             optimizer.zero_grad()
-            method.backward(losses, scaler.scale)
+            hooks.backward(losses, scaler.scale)
             scaler.step(optimizer)
             scaler.update()
-            method.after_step(step.done / total)
+            hooks.after_step(step.done / total)
             if number < len(rates):
                 progress(replace(step, losses=means.compute()))
         method.eval()
-        if not _is_finite(method, batch if epoch + 1 == epochs else None, settings.precision):
+        if not _is_finite(method, batch if epoch + 1 == epochs else None, settings):
             raise TrainingDiverged(step.done, ADVICE, state.saved)
-        method.after_epoch(epoch + 1, epochs)
+        hooks.after_epoch(epoch + 1, epochs)
         record: dict[str, Any] = {"epoch": epoch + 1, **means.compute(), "lr": rates[0]}
         if validate is not None:
             record["val"] = validate()
@@ -125,6 +131,7 @@ def _with_precision(method: Method, settings: TrainSettings) -> TrainSettings:
 
 def _prepare(method: Method, images: TrainingImages) -> None:
     """Call the method's ``before_training``. Raises WeightsError if the features do not allow it."""
+    assert isinstance(method, UsesAllImages)
     try:
         method.before_training(images)
     except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
@@ -163,7 +170,21 @@ def _build_optimizer(method: Method, settings: TrainSettings) -> torch.optim.Opt
             assert_never(settings.optimizer)
 
 
-def _is_finite(method: Method, batch: Batch | None, precision: Precision) -> bool:
+def loss_terms(method: Method, settings: TrainSettings) -> Losses:
+    """The terms of the loss that do not depend on the method, by name and with their weights: for every
+    method that is trained in steps. There are none so far.
+    """
+    del method, settings
+    return {}
+
+
+def compute_losses(method: Method, batch: Batch, settings: TrainSettings) -> Losses:
+    """The losses of a batch: the method's, to which the terms of all methods are added."""
+    losses, terms = method.loss(batch.trunk, batch.labels, batch.frozen), loss_terms(method, settings)
+    return {**losses, **terms, "loss": sum(terms.values(), losses["loss"])}
+
+
+def _is_finite(method: Method, batch: Batch | None, settings: TrainSettings) -> bool:
     """True if all parameters are finite; with a batch, if its loss is too: no step follows the last epoch
     that would notice.
     """
@@ -171,8 +192,8 @@ def _is_finite(method: Method, batch: Batch | None, precision: Precision) -> boo
         return False
     if batch is None:
         return True
-    with torch.no_grad(), mixed(batch.trunk.device, precision):
-        return bool(torch.isfinite(method.loss(batch.trunk, batch.labels, batch.frozen)["loss"]))
+    with torch.no_grad(), mixed(batch.trunk.device, settings.precision):
+        return bool(torch.isfinite(compute_losses(method, batch, settings)["loss"]))
 
 
 def _learning_rates(settings: TrainSettings, epoch: int, epoch_steps: int, total: int) -> list[float]:

@@ -130,6 +130,14 @@ class TrainSettings:
         return self.lr_end + (self.lr - self.lr_end) * 0.5 * (1 + math.cos(angle))
 
 
+def used_training(settings: Mapping[str, Any], *, steps: bool, images: bool) -> dict[str, Any]:
+    """Those of some settings of training that change something: where no ``steps`` are taken, only those of
+    numbers and, if training ``images`` are seen, of views.
+    """
+    used = {"precision", "text_chunk"} | ({"crop", "view_seed"} if images else set())
+    return {name: value for name, value in settings.items() if steps or name in used}
+
+
 def check_training(train: Mapping[str, Any]) -> dict[str, Any]:
     """What a user sets of the training settings, checked. Raises SettingsError."""
     return check_overrides(train, TrainSettings, "the settings of training")

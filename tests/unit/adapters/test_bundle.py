@@ -17,6 +17,7 @@ from dear.adapters.bundle import Bundle, distinct
 from dear.adapters.bundle_config import ADAPTER, CARD, CONFIG, check_bundle, check_writable, config_hash
 from dear.adapters.facts import TrainingFacts
 from dear.adapters.predictor import Predictor
+from dear.adapters.saved_run import load_bundle
 from dear.backbone.clip import tensors_hash
 from dear.backbone.loading import hub
 from dear.errors import BundleError, DataError, OutputError
@@ -99,7 +100,7 @@ def test_a_folder_without_a_bundle_is_refused_before_anything_is_loaded(folder: 
             check_bundle(place)
 
 
-@pytest.mark.parametrize("read", [check_bundle, Bundle.from_pretrained])
+@pytest.mark.parametrize("read", [check_bundle, load_bundle])
 def test_a_file_name_of_json_is_a_record_and_no_repository(
     read: Callable[[Path | str], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

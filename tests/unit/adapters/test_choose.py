@@ -39,7 +39,6 @@ from dear.evaluation.protocols.few_shot import FewShot
 from dear.evaluation.resolve import MethodSetup, ResolvedRun
 from dear.evaluation.session import Session
 from dear.methods import registry
-from dear.methods.base import Method
 from dear.methods.declaration import Declaration
 from dear.methods.linear_probe import LinearProbeSettings
 from dear.roles.table import role_table
@@ -236,6 +235,16 @@ def test_with_one_image_of_each_class_there_is_nothing_to_choose_by(task: Datase
     assert (choice.method, choice.candidates, choice.scores) == (registry.FIT_METHOD, (), None)
 
 
+def test_each_candidate_has_a_step_of_its_own(task: Dataset, clip: Clip) -> None:
+    """They take unequal times, so a common bar would promise an end that is far away."""
+    seen = list[tuple[str, int, int]]()
+    choose_method(*arguments(clip, task), progress=lambda *step: seen.append(step))
+    steps = [step for step in seen if step[0].startswith("trying ")]
+    count = len(list_candidates(clip))
+    assert [step[1:] for step in steps] == [(0, 1), (1, 1)] * count
+    assert len({step for step, _, _ in steps}) == count
+
+
 def test_whatever_a_candidate_raises_takes_only_itself_away(
     task: Dataset, clip: Clip, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -261,17 +270,9 @@ def test_a_method_that_cannot_be_fitted_says_why(task: Dataset, clip: Clip) -> N
 
 
 def test_a_plug_in_is_tried_if_it_is_cheap(clip: Clip, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Cheap(Method):
-        cheap = True
-
-    class Dear(Method):
-        pass
-
-    kinds = {"quick": Cheap, "slow": Dear}
-    declared = {name: Declaration(name, "", "", module="elsewhere") for name in kinds}
-    for name, declaration in declared.items():
+    for name, cheap in {"quick": True, "slow": False}.items():
+        declaration = Declaration(name, cheap=cheap, module="elsewhere")
         monkeypatch.setitem(registry._methods, name, declaration)
-    monkeypatch.setattr("dear.adapters.choose.method_class", kinds.__getitem__)
     monkeypatch.setattr("dear.adapters.choose.check_towers", lambda *_: None)
     names = [setup.method for setup in list_candidates(clip)]
     assert names[-1] == "quick"

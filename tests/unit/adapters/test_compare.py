@@ -187,5 +187,11 @@ def test_the_command_and_its_page(tmp_path: Path, capsys: pytest.CaptureFixture[
     table = read_csv(tmp_path / "page/differences.csv")
     assert [*table.image] == [image["image"] for image in differences]
     assert all((folder / name).is_file() for name in table.image)
-    assert main(["compare", *words]) == 0
-    assert result["verdict"][0] in capsys.readouterr().out
+    assert main(["compare", *words, "--by", "^[^/]+", "--out", str(tmp_path / "page")]) == 0
+    out = capsys.readouterr().out
+    assert result["verdict"][0] in out
+    groups = read_csv(tmp_path / "page/groups.csv")
+    assert {*groups["name"]} == {*CLASSES}
+    assert groups.images.sum() == 9
+    assert groups.second_right.sum() == result["second"]["right"]
+    assert "By group" in (tmp_path / "page/comparison.html").read_text()

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from PIL import Image, ImageCms
 
 from dear.adapters import export as module
 from dear.adapters.export import export
@@ -101,6 +101,17 @@ PICTURES = [
 ]  # fmt: skip
 
 
+def exchange_primaries(profile: bytes) -> bytes:
+    """A profile that shows red where green is stored."""
+    entries = {name: slice(at + 4, at + 12) for name in (b"rXYZ", b"gXYZ") if (at := profile.find(name)) > 0}
+    changed = bytearray(profile)
+    changed[entries[b"rXYZ"]], changed[entries[b"gXYZ"]] = (
+        profile[entries[b"gXYZ"]],
+        profile[entries[b"rXYZ"]],
+    )
+    return bytes(changed)
+
+
 @pytest.mark.parametrize(
     "view",
     [
@@ -118,6 +129,7 @@ def test_the_examples_pixels_are_those_of_dear(view: Preprocess, tmp_path: Path)
     pixels = compute(read(tmp_path / "negative.tif"), asdict(view))
     wanted = to_unit(eval_view(decode(tmp_path / "negative.tif"), view))
     assert torch.equal(torch.from_numpy(pixels)[0], wanted)
+    srgb = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
     for name, mode, size, turned in PICTURES:
         exif = Image.Exif()
         exif[0x112] = turned
@@ -125,6 +137,10 @@ def test_the_examples_pixels_are_those_of_dear(view: Preprocess, tmp_path: Path)
         wanted = to_unit(eval_view(decode(tmp_path / name), view))
         pixels = torch.from_numpy(compute(read(tmp_path / name), asdict(view)))[0]
         assert torch.equal(pixels, wanted), name
+        for profile in (exchange_primaries(srgb), srgb, b"damaged") if mode in ("RGB", "RGBA", "P") else ():
+            draw_noise(mode, size).save(tmp_path / name, exif=exif, icc_profile=profile)
+            pixels = torch.from_numpy(compute(read(tmp_path / name), asdict(view)))[0]
+            assert torch.equal(pixels, to_unit(eval_view(decode(tmp_path / name), view))), name
 
 
 def test_what_is_refused(make_small_clip: MakeClip, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,6 +177,6 @@ def test_methods_as_onnx_with_other_classes_if_they_take_any(
 ) -> None:
     pytest.importorskip("onnxscript", reason="the extra export is not installed")
     one, options = predictor(name, make_small_clip), {}
-    if not one.method.text_depends_on_image:  # else no classes can be built in
+    if not one.method.declaration.text_depends_on_image:  # else no classes can be built in
         options = {"classes": OTHERS if one.method.open_vocabulary else CLASSES}
     assert export(one, tmp_path / "m.onnx", **options).difference < 1e-3

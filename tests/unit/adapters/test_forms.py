@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset
 from dear.adapters.bundle import Bundle
 from dear.adapters.predictor import Predictor
 from dear.adapters.results import Prediction
-from dear.data.images.photos import hash_image, picture_of
+from dear.data.images.forms import hash_image, picture_of
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.errors import DataError

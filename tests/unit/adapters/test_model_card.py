@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 import torch
 
-from dear.adapters.bundle_config import model_card
 from dear.adapters.facts import TrainingFacts
 from dear.adapters.fit import fit
+from dear.adapters.model_card import model_card
 from dear.backbone.clip import Clip
 from dear.data.fewshot import Subset
 from tests.helpers.bundles import bundle_scores, small_predictor

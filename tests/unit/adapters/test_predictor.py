@@ -120,7 +120,9 @@ def test_other_classes_by_name(name: str, make_small_clip: MakeClip) -> None:
     method.set_classes(OTHERS, TEMPLATE)
     with torch.no_grad():
         features = method.image_features(method.image_trunk(images()))
-        want = method.logits(features, method.text_features(), decoupled="classes" in method.decoupled_on)
+        want = method.logits(
+            features, method.text_features(), decoupled="classes" in method.declaration.decoupled_on
+        )
     assert torch.equal(got, want)
     (found,) = predictor.predict(pictures()[:1], top=9, classes=[*CLASSES, "sea"])
     assert {one.name for one in found.top} == {*CLASSES, "sea"}

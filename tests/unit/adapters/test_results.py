@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dear.adapters.facts import NameCost
+from dear.adapters.facts import NameCost, TrainingFacts, TriedMethod
 from dear.adapters.results import (
     ClassScore,
     Prediction,
@@ -18,7 +18,7 @@ from dear.adapters.results import (
     write_predictions,
     write_suggestions,
 )
-from dear.adapters.wording import describe_names, verdict
+from dear.adapters.wording import describe_fit, describe_names, verdict
 from dear.data.sources.table import read_answers
 from dear.errors import DataError, OutputError
 from tests.conftest import MakeClip
@@ -169,10 +169,26 @@ def test_a_bundle_shows_what_was_measured_in_a_line(make_small_clip: MakeClip) -
     assert "Not tested" in untested.verdict
 
 
+def test_a_spared_label_is_not_said_to_look_wrong() -> None:
+    """The review, which has more to judge by, may find none that does."""
+    facts = TrainingFacts(calibration_images=152, doubted_labels=1)
+    [line] = describe_fit("ensemble", facts)
+    assert "152 of 153" in line
+    assert "wrong" not in line
+
+
+def test_candidates_are_told_from_what_is_promised() -> None:
+    tried = (TriedMethod("ensemble", 0.915, 0.9, 0.93, 1.0), TriedMethod("zero-shot", 0.5, 0.4, 0.6, 1.0))
+    lines = describe_fit("ensemble", TrainingFacts(chosen="the best", candidates=tried))
+    assert "91.5%" in lines[1]
+    assert "no promise" in lines[-1]
+
+
 def test_few_classes_say_little_of_a_new_name() -> None:
-    cost = NameCost(threshold=0.1, taken=0.001, found=0.9, images=50)
+    cost = NameCost(threshold=0.1, taken=0.001, found=0.9, images=50, most=0.032)
     lines = [
         describe_names(cost, [*map(str, range(classes)), "lorry"], [*map(str, range(classes))])
         for classes in (6, 7)
     ]
     assert ["may take several percent" in line for [line] in lines] == [True, False]
+    assert "0.1% of the others', up to 3.2% by one name" in lines[1][0]

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from dear.adapters.bundle_config import check_bundle
 from dear.adapters.predictor import Predictor
-from dear.adapters.saved_run import bundle_of_run, load_run
+from dear.adapters.saved_run import bundle_of_run, load_bundle, load_run
 from dear.backbone.clip import Clip
 from dear.data.fewshot import ClassSubset
 from dear.data.images.transforms import load_test_views, to_unit
@@ -76,7 +76,7 @@ def test_a_loaded_run_has_the_recorded_scores(name: str, small_clip: Clip, tmp_p
             method.set_classes([names[label] for label in labels], noise_dataset().templates)
         with torch.no_grad():
             features = method.image_features(method.image_trunk(views_of(small_clip, labels)))
-            is_novel = part == "novel" and "classes" in method.decoupled_on
+            is_novel = part == "novel" and "classes" in method.declaration.decoupled_on
             logits = method.logits(features, method.text_features(), decoupled=is_novel)
         columns = [method.classnames.index(names[label]) for label in labels]
         recorded = load_predictions(path.with_suffix(".npz"), part)
@@ -93,6 +93,8 @@ def test_a_loaded_run_trains_on_and_becomes_a_bundle(small_clip: Clip, tmp_path:
     torch.testing.assert_close(predicted, loaded.method(views).detach(), rtol=1e-5, atol=1e-4)
     (record,) = (tmp_path / "runs").glob("*.json")
     check_bundle(record)
+    assert load_bundle(folder).tensors.keys() == load_bundle(record).tensors.keys()
+    assert load_bundle(loaded.bundle) is loaded.bundle
     assert torch.equal(Predictor(record, clip=small_clip).logits(views), predicted)
     trunk = loaded.method.image_trunk(views)
     optimizer = torch.optim.SGD(loaded.method.trainable, lr=0.1)

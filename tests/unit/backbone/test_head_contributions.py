@@ -86,7 +86,7 @@ def test_a_contribution_is_the_derivative_along_what_the_head_writes(name: str) 
 
 def carried(tower: VisionTower, own: Tensor, last: Tensor) -> Tensor:
     """What is written to the last layer's tokens as it arrives in the embedding, all weights being fixed."""
-    read, end = tower.readout, tower.ln_final
+    read, end = tower.pool, tower.ln_final
     if read is None:
         return centered(own[:, 0]) / deviation(last[:, 0], end) * end.weight @ tower.projection
     if isinstance(read.norm, torch.nn.LayerNorm):

@@ -1,14 +1,17 @@
 """Known classes by evidence, against fits without each image and the densities of normal distributions."""
 
 import math
+from collections import Counter
+from collections.abc import Callable
+from itertools import permutations
 
 import pytest
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from dear.curation import outliers
-from dear.curation.outliers import PREFIX, OutlierModel, describe_refusal, fit_outlier_model
+from dear.curation.outlier_fit import TrainingFeatures, count_below, fit_outlier_model, summarize
+from dear.curation.outliers import PREFIX, SPREAD, OutlierModel, describe_refusal
 from dear.methods.dear_plus.gaussian import LabeledGaussians
 
 LABELS = torch.tensor([0, 0, 0, 2, 2, 3, 3, 3, 3, 1, 2, 5, 5])
@@ -27,62 +30,147 @@ def fitted() -> OutlierModel:
     return found
 
 
-def test_evidence_is_of_fits_without_each_fold() -> None:
-    """By hand from the covariance of each fit: an image of a class of n has a distance 1 + 1 / n larger."""
-    points, used = features(len(LABELS), 1), LABELS != 1
-    group = torch.tensor([0, 0, 1, 2, 3, 4, 4, 5, 5, 6, 2, 7, 8])
-    folds = [(group % 3 == part, group % 3 != part) for part in range(3)]
-    found = fit_outlier_model(points, LABELS, CLASSES, folds, group)
+SHRINKAGE = 0.3
+
+
+def by_hand(points: Tensor, columns: Tensor, group: Tensor, rest: Tensor) -> Callable[[Tensor], list[float]]:
+    """The evidence of an image by a fit to the ``rest``: an image of a class of n images, or groups of them,
+    has a distance 1 + 1 / n larger.
+    """
+    present, targets = columns[rest].unique(return_inverse=True)
+    gaussians = LabeledGaussians(points[rest][:, None], targets, len(present), SPREAD, SHRINKAGE)
+    inverse, center = gaussians.whitening @ gaussians.whitening.T, gaussians.means.mean(dim=0)
+
+    def evidence(point: Tensor) -> list[float]:
+        background = float((point - center) @ inverse @ (point - center)) / 2
+        of_classes = [-math.inf] * len(NUMBERS)
+        for at, column in enumerate(present.tolist()):
+            of_class = point - gaussians.means[at]
+            count = len(group[rest & (columns == column)].unique())
+            distance = float(of_class @ inverse @ of_class) / (1 + 1 / count)
+            of_classes[column] = (background + float(gaussians.freedom) * math.log(2) - distance) / 2
+        return of_classes
+
+    return evidence
+
+
+def moments(values: list[float], groups: list[int]) -> tuple[float, float]:
+    """The mean and the standard deviation of values, each group counted once."""
+    sizes = Counter(groups)
+    weights = [1 / sizes[group] for group in groups]
+    mean = sum(w * value for w, value in zip(weights, values, strict=True)) / sum(weights)
+    squares = sum(w * (value - mean) ** 2 for w, value in zip(weights, values, strict=True))
+    return mean, math.sqrt(squares / sum(weights))
+
+
+COLUMNS = torch.tensor([0, 0, 0, 1, 1, 2, 2, 2, 2, 1, 3, 3])
+GROUP = torch.tensor([0, 0, 1, 2, 3, 4, 4, 5, 6, 2, 7, 9])
+FOLD_OF = torch.tensor([0, 0, 1, 2, 0, 1, 1, 2, 0, 2, 1, 2])
+
+
+@pytest.mark.parametrize("is_halved", [False, True])
+def test_a_left_out_image_gets_what_a_new_one_gets(is_halved: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By loops: a new image the mean over the fits, a left-out one that over fits without it, beside images
+    of another fold or, where the fits are of halves, of other groups.
+    """
+    points, group = features(len(LABELS), 1), torch.full_like(LABELS, 8)
+    group[LABELS != 1] = GROUP
+    folds = [fold == FOLD_OF for fold in range(3)]
+    pairs = [(part, part) for part in folds] if is_halved else [*permutations(folds, 2)]
+    monkeypatch.setattr(TrainingFeatures, "draw_parts", lambda _: (folds, pairs))
+    monkeypatch.setattr(TrainingFeatures, "choose_shrinkage", lambda _: SHRINKAGE)
+    found = fit_outlier_model(points, LABELS, CLASSES, group)
     assert found is not None
-    image, largest, weights = features(1, 2)[0], list[float](), list[float]()
-    for fold, (left_out, rest) in enumerate(folds):
-        rows = rest & used
-        present, columns = LABELS[rows].unique(return_inverse=True)
-        inner = group[rows] % 3
-        gaussians = LabeledGaussians(
-            points[rows][:, None], columns, len(present), outliers.SPREAD, folds=inner
-        )
-        inverse = gaussians.whitening @ gaussians.whitening.T
-        center = gaussians.means.mean(dim=0)
+    points, image, of_fits, items = points[LABELS != 1], features(1, 2)[0], list[float](), range(12)
 
-        def evidence(point: Tensor, label: int) -> float:
-            at = present.tolist().index(label)  # noqa: B023
-            of_class = point - gaussians.means[at]  # noqa: B023
-            count = len(group[rows & (label == LABELS)].unique())  # noqa: B023
-            distance = float(of_class @ inverse @ of_class) / (1 + 1 / count)  # noqa: B023
-            background = float((point - center) @ inverse @ (point - center)) / 2  # noqa: B023
-            return (background + float(gaussians.freedom) * math.log(2) - distance) / 2  # noqa: B023
+    def rows_of(part: Tensor, rest: Tensor) -> list[int]:
+        return [item for item in items if part[item] and COLUMNS[item] in COLUMNS[rest]]
 
-        expected = [evidence(image, n) if n in present else -math.inf for n in NUMBERS]
-        assert found.evidence(image[None])[fold, 0].tolist() == pytest.approx(expected, rel=1e-4, abs=1e-4)
-        for item in (left_out & used).nonzero().flatten().tolist():
-            if LABELS[item] in present:
-                largest.append(max(evidence(points[item], n) for n in present.tolist()))
-                weights.append(item)
-    assert sorted(found.left_out.tolist()) == pytest.approx(sorted(largest), rel=1e-4, abs=1e-4)
-    assert int(found.groups) == len({int(group[item]) for item in weights})
-    assert float(found.weight.sum()) == pytest.approx(int(found.groups))
+    for number, part in enumerate(folds):
+        evidence = by_hand(points, COLUMNS, GROUP, ~part)
+        of_fit = found.evidence(image[None])[number, 0].tolist()
+        assert of_fit == pytest.approx(evidence(image), rel=1e-4, abs=1e-4)
+        rows = rows_of(part, ~part)
+        mean, deviation = moments([max(evidence(points[item])) for item in rows], GROUP[rows].tolist())
+        of_fits.append((max(evidence(image)) - mean) / deviation)
+    scores = dict[int, list[float]]()
+    for own, others in pairs:
+        evidence = by_hand(points, COLUMNS, GROUP, rest := ~(own | others))
+        for item in rows_of(own, rest):
+            rows = [other for other in rows_of(others, rest) if GROUP[other] != GROUP[item]]
+            if len({*GROUP[rows].tolist()}) > 1:
+                values = [max(evidence(points[other])) for other in rows]
+                mean, deviation = moments(values, GROUP[rows].tolist())
+                scores.setdefault(item, []).append((max(evidence(points[item])) - mean) / deviation)
+    means = {item: sum(values) / len(values) for item, values in scores.items()}
+    assert len(means) > 9
+    assert found.left_out.tolist() == pytest.approx(sorted(means.values()), rel=1e-3, abs=1e-3)
+    sizes, new = Counter(int(GROUP[item]) for item in means), sum(of_fits) / 3
+    weights = {item: 1 / sizes[int(GROUP[item])] for item in means}
+    rank = sum(weights[item] for item in means if means[item] <= new)
+    assert float(found.rank(image[None])) == pytest.approx(rank, abs=1e-4)
+    below = [
+        sum(weights[other] for other in means if means[other] <= means[item] and GROUP[other] != GROUP[item])
+        for item in sorted(means, key=means.__getitem__)
+    ]
+    assert found.below.tolist() == pytest.approx(below, abs=1e-4)
+    assert (int(found.groups), int(found.images)) == (len(sizes), len(means))
+
+
+@pytest.mark.parametrize("sizes", [[5, 7, 6], [2, 2, 2, 2], [2, 3, 2], [1, 2, 9]])
+def test_parts_keep_groups_together_and_classes_apart(sizes: list[int]) -> None:
+    """Each group of three images is left out equally often, and no fit lacks a class of two groups."""
+    column_of = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
+    numbers = torch.arange(len(column_of)).repeat_interleave(3)
+    points = features(len(numbers), 5)
+    images = TrainingFeatures(points, column_of[numbers], numbers, len(sizes))
+    parts, pairs = images.draw_parts()
+    left_out = torch.stack(parts).int().sum(dim=0)
+    assert left_out.unique().numel() == 1
+    for part in parts:
+        assert len({*numbers[part].tolist()} & {*numbers[~part].tolist()}) == 0
+        kept = torch.bincount(column_of[numbers[~part].unique()], minlength=len(sizes))
+        assert all(count > 0 for count, size in zip(kept.tolist(), sizes, strict=True) if size > 1)
+    assert len(pairs) == (6 if sorted(sizes)[len(sizes) // 2] == 2 else len(parts) * (len(parts) - 1))
+    turned = torch.arange(len(numbers)).flip(0)
+    other = TrainingFeatures(points[turned], images.columns[turned], numbers[turned], len(sizes))
+    assert all(
+        torch.equal(part, again.flip(0)) for part, again in zip(parts, other.draw_parts()[0], strict=True)
+    )
 
 
 @pytest.mark.parametrize(
-    ("share", "most"),
-    [(0, None), (0.05, None), (0.076, None), (1 / 13, 0), (0.15, 0.95), (0.25, 2.25), (0.5, 5.5)],
+    ("share", "most"), [(0, None), (0.05, None), (0.076, None), (1 / 13, 0), (0.15, 0), (0.25, 2), (0.5, 5)]
 )
 def test_the_threshold_is_a_rank_among_left_out_images(
     share: float, most: float | None, fitted: OutlierModel
 ) -> None:
     """Of 12 and a new one, the new one has k - 1 below it with probability 1 / 13 each."""
-    assert fitted.threshold(share) == (-math.inf if most is None else pytest.approx(most, abs=1e-5))
-    images = features(50, 4)
-    largest = fitted.evidence(images).amax(dim=2)
-    below = [
-        sum(
-            float(value) <= float(largest[fold, row])
-            for value, fold in zip(fitted.left_out, fitted.fold, strict=True)
-        )
-        for row in range(50)
-    ]
-    assert fitted.rank(images).tolist() == below
+    assert fitted.threshold(share) == (-math.inf if most is None else pytest.approx(most, abs=1e-4))
+    assert fitted.expected(share) == pytest.approx(0 if most is None else (most + 1) / 13)
+
+
+def test_frames_that_differ_as_much_as_clips_count_alone() -> None:
+    """Of ten clips whose frames are like any others, a twentieth of the frames is half a clip; if the frames
+    of each are the same, a clip is all or nothing, and 5% of new ones would need nineteen.
+    """
+    frames, clip = torch.arange(200).double(), torch.arange(200) % 10
+    apart, alike = (
+        replace_scores(scores, torch.full((200,), 0.05).double(), clip) for scores in (frames, clip.double())
+    )
+    assert apart.expected(0.05) == pytest.approx(0.05, abs=0.006)
+    assert apart.threshold(0.05) == pytest.approx(0.5, abs=0.06)
+    assert alike.threshold(0.05) == -math.inf
+    assert alike.expected(0.1) == pytest.approx(1 / 11)
+
+
+def replace_scores(scores: Tensor, weights: Tensor, groups: Tensor) -> OutlierModel:
+    """A model of nothing but left-out images."""
+    below, (kept, of_kept) = count_below(scores, weights, groups), summarize(scores, weights)
+    nothing = torch.zeros(1)
+    return OutlierModel(
+        *[nothing] * 8, scores[kept], of_kept, below[kept], torch.tensor(len(scores)), groups.max() + 1
+    )
 
 
 CASES = {  # images of each class's groups
@@ -96,8 +184,9 @@ CASES = {  # images of each class's groups
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_no_more_than_the_share_of_new_images_is_refused_on_average(case: str) -> None:
-    """Over 30 draws; a new image is of a new group. So few images refuse less than they may, not nothing."""
+def test_as_many_new_images_are_refused_as_is_told_on_average(case: str) -> None:
+    """Over 30 draws; a new image is of a new group."""
+    told = list[float]()
     draw, refused, width, share = torch.Generator().manual_seed(7), list[float](), 24, 0.1
     deviations = torch.linspace(1.5, 0.1, width).double()
 
@@ -110,10 +199,6 @@ def test_no_more_than_the_share_of_new_images_is_refused_on_average(case: str) -
     )
     of_group = torch.arange(len(sizes)).repeat_interleave(torch.tensor([*map(len, sizes)]))
     labels = of_group[group]
-    place = torch.cat([torch.arange(len(of)) for of in sizes])
-    is_grouped, parts = len(group) > len(of_group), min(5, max(2, len(sizes[-1])))
-    fold = ((place + of_group) % parts)[group]
-    folds = [(fold == part, fold != part) for part in range(parts)] if is_grouped else []
     for _ in range(30):
         means = 0.6 * randn(len(sizes)) + 1
 
@@ -121,13 +206,15 @@ def test_no_more_than_the_share_of_new_images_is_refused_on_average(case: str) -
             centers = means[label] + 0.5 * deviations * randn(len(label))  # noqa: B023
             return normalize(centers[groups] + 0.2 * deviations * randn(len(groups)), dim=1)
 
-        found = fit_outlier_model(images(of_group, group), labels, len(sizes), folds, group)
+        found = fit_outlier_model(images(of_group, group), labels, len(sizes), group)
         assert found is not None
         new = of_group.repeat(500 // len(of_group) + 1)
         tested = images(new, torch.arange(len(new))).float()
+        told.append(found.expected(share))
         refused.append(float((found.rank(tested) <= found.threshold(share)).double().mean()))
     mean, error = torch.tensor(refused).mean(), torch.tensor(refused).std() / 30**0.5
-    assert 0.01 < mean < share + 2 * error
+    assert abs(float(mean) - sum(told) / 30) < 0.015 + 2 * error
+    assert mean < share + 2 * error
 
 
 def test_what_is_said_of_refusals_counts_groups(fitted: OutlierModel) -> None:
@@ -144,9 +231,9 @@ def test_what_is_said_of_refusals_counts_groups(fitted: OutlierModel) -> None:
 
 
 def test_quantiles_stand_for_many_images(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outliers, "QUANTILES", 4)
-    values, weights = outliers.summarize(torch.arange(8).flip(0).double(), torch.full((8,), 0.5).double())
-    assert values.tolist() == [0, 2, 4, 6]
+    monkeypatch.setattr("dear.curation.outlier_fit.QUANTILES", 4)
+    items, weights = summarize(torch.arange(8).flip(0).double(), torch.full((8,), 0.5).double())
+    assert items.tolist() == [7, 5, 3, 1]
     assert weights.tolist() == [1] * 4
 
 

@@ -119,6 +119,7 @@ class TestSplit:
             assert len(clips[0]) == len(clips[1]) == 3
             assert not clips[0] & clips[1]
             assert any("in 6 groups" in note for note in data.notes)
+            assert any("whole groups allow: 120 images and 120 images" in note for note in data.notes)
             found = check_dataset(
                 str(tmp_path / "photos"), DataSettings(group=group, cache=tmp_path / "cache")
             )

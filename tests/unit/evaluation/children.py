@@ -3,7 +3,9 @@ fast (autograd does not survive a fork of a process that has used it).
 """
 
 import multiprocessing
+import os
 import signal
+import sys
 import threading
 import time
 from itertools import product
@@ -66,18 +68,30 @@ def experiment(out: Path, **changes: Any) -> Experiment:
     return Experiment(out=out, **options | changes)
 
 
-def run_into(out: Path, told: Any = None) -> list[dict[str, Any]]:
-    """A run with records and checkpoints in ``out``; each epoch is told, and then a moment is waited."""
+def run_into(out: Path) -> list[dict[str, Any]]:
+    """A run with records and checkpoints in ``out``."""
     torch.set_num_threads(1)
     clip = small_clip_of()
-
-    def tell(_name: str, step: TrainingStep | None) -> None:
-        if told is not None and (step is None or step.ends_epoch):
-            told.put(step and step.epoch)
-            time.sleep(0.02)
-
-    options: dict[str, Any] = {"train": vars(TRAINING), "out": out, "progress": tell}
+    options: dict[str, Any] = {"train": vars(TRAINING), "out": out}
     return run_all(clip, [noise_dataset()], [DEAR], shots=3, roles=role_table(clip), **options)
+
+
+def run_until(out: Path, last: int | None, told: Any) -> None:
+    """The same run, killed before its so-manieth opening, renaming or removal of a file in ``out``; how many
+    a whole run has is told.
+    """
+    passed = 0
+
+    def count(event: str, arguments: Any) -> None:
+        nonlocal passed
+        if event in ("open", "os.rename", "os.remove") and str(arguments[0]).startswith(f"{out}{os.sep}"):
+            passed += 1
+            if passed == last:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(count)
+    run_into(out)
+    told.put(passed)
 
 
 def launch_alone(experiment: Experiment, told: Any, stops: bool) -> None:

@@ -29,13 +29,13 @@ DIVERGING = {"epochs": 5, "lr": 1e9, "weight_decay": 1e9, "warmup_epochs": 0}
 ZERO = (MethodSetup("zero-shot"),)
 BROKEN = """
 import dear
+from dear.methods.optional import UsesAllImages
 
-class Broken(dear.Method):
-    name = "broken"
+class Broken(dear.Method, UsesAllImages):
     settings: dear.MethodSettings
 
     def __init__(self, clip, generator, settings=None):
-        super().__init__(clip, settings)
+        super().__init__(clip, generator, settings)
 
     def before_training(self, images):
         return {}['no such key']

@@ -114,7 +114,7 @@ class Relative(Dear):
 class Contrary(Dear):
     """One that is scored in another way than DeAR in each protocol."""
 
-    decoupled_on = ("classes",)
+    declaration = replace(Dear.declaration, decoupled_on=("classes",))
 
 
 TRANSFER = ["cross-dataset", "domain-generalization"]

@@ -14,15 +14,15 @@ import pytest
 from dear.backbone import device
 from dear.backbone.clip import Clip
 from dear.evaluation import trial as protocol
-from dear.evaluation.experiment import Experiment
+from dear.evaluation.experiment import Experiment, Machines
+from dear.evaluation.launch import open_session, plan_runs
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.protocols.few_shot import FewShot
 from dear.evaluation.records import SCHEMA
-from dear.evaluation.resolve import MethodSetup, run_name
+from dear.evaluation.resolve import MethodSetup, ResolvedRun, run_name
 from dear.evaluation.runs import make_run, run_one
 from dear.evaluation.session import Session
 from dear.evaluation.trial import Trial
-from dear.methods.base import Method
 from dear.methods.gda.method import GDA
 from dear.progress import TrainingStep
 from dear.roles.variants import draw_roles, shuffle_roles, with_role
@@ -125,8 +125,7 @@ def test_all_of_a_training_is_timed(
         nonlocal seconds
         seconds += 50
 
-    for kind in (Method, GDA):
-        monkeypatch.setattr(kind, "before_training", lambda _method, images: prepare(images))
+    monkeypatch.setattr(GDA, "before_training", lambda _method, images: prepare(images))
     for setup in (DEAR, MethodSetup("gda")):
         session = Session()
         resolve = partial(resolve_run, session, roles=role_table(small_clip), train=TRAINING)
@@ -259,3 +258,40 @@ def test_a_key_is_of_all_settings(small_clip: Clip) -> None:
     others = [({"tokens": 4}, {}), ({"words": "a photo of a"}, {}), ({}, {"momentum": 0.5})]
     keys = {key_of(small_clip, settings, training) for settings, training in others}
     assert len(keys | {plain}) == 4
+
+
+@pytest.mark.parametrize(
+    ("method", "used"),
+    [("zero-shot", {"precision"}), ("linear-probe", {"precision", "crop", "view_seed"})],
+)
+def test_without_steps_settings_of_steps_are_in_no_key_and_no_record(
+    small_clip: Clip, method: str, used: set[str]
+) -> None:
+    def resolved(train: dict[str, Any]) -> ResolvedRun:
+        conditions: dict[str, Any] = {"seed": 1, "shots": 2, "train": train}
+        return resolve_run(
+            Session(), small_clip, FewShot(), [noise_dataset()], MethodSetup(method), **conditions
+        )
+
+    others = {
+        "epochs": 3,
+        "lr": 0.5,
+        "optimizer": "sgd",
+        "crop": 0.25,
+        "view_seed": 5,
+        "precision": "bf16-mixed",
+    }
+    keys = {name: resolved({name: value}).key for name, value in others.items()}
+    assert {name for name, key in keys.items() if key != resolved({}).key} == used
+    assert resolved(others).used_training.keys() == used | {"text_chunk"}
+    assert resolved(others).overrides["train"].keys() == used
+    record = run_one(Session(), resolved({"epochs": 3, "lr": 0.5}))
+    assert record["settings"]["train"].keys() == used | {"text_chunk"}
+
+
+def test_options_without_effect_are_named(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"data": ("pages",), "shots": (1,), "out": tmp_path, "train": {"epochs": 3}}
+    for method in ("zero-shot", "linear-probe"):
+        sweep = Experiment(protocol=FewShot(), methods=(MethodSetup(method),), **options)
+        with pytest.warns(UserWarning, match=rf"--train\.epochs has no effect: {method}"):
+            plan_runs(open_session(Machines("cpu")), [sweep])

@@ -14,6 +14,7 @@ from dear.evaluation.experiment import Experiment
 from dear.evaluation.protocols import PROTOCOLS
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.resolve import MethodSetup
+from dear.methods.optional import features_of
 from dear.methods.registry import METHODS
 from dear.training.batches import training_images
 from dear.training.cache import Cache
@@ -51,7 +52,7 @@ class TestTipAdapter:
         assert method.logits(image, text).tolist() == [[10, 0, 0]]  # an empty cache
         keys = torch.zeros(3, 17)
         keys[0, 0], keys[1, 0], keys[1, 5], keys[2, 3] = 1.0, 0.6, 0.8, 1.0  # cosines 1, 0.6 and 0
-        method.make_room({"labels": torch.zeros(3)})
+        method.resize_to({"labels": torch.zeros(3)})
         for name, one in {"keys": keys, "labels": torch.tensor([2, 2, 1])}.items():
             method.stored_tensors()[name].copy_(one)
         want = torch.tensor([[10.0, 2 * math.exp(-3), 2 * (1 + math.exp(-1.2))]])
@@ -91,7 +92,7 @@ class TestLinearProbe:
         assert train(method, data, TrainSettings(), seed=4) == []
         images = training_images(method, data, TrainSettings(), 4, Cache(0))
         with torch.no_grad():
-            features = method.features_of(images.view(None))
+            features = features_of(method, images.view(None))
             found = method.logits(features, method.text_features())
         assert torch.equal(found.argmax(dim=1), data.labels)  # seven images in 17 dimensions
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from dear.adapters.attention import attention_maps
+from dear.adapters.encoder import Vocabulary
 from dear.adapters.export import ExportedModel
-from dear.adapters.predictor import Vocabulary
 from dear.backbone.clip import Clip, tensors_hash
 from dear.evaluation.protocols.few_shot import FewShot
 from dear.evaluation.resolve import MethodSetup

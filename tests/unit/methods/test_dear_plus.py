@@ -218,7 +218,7 @@ def test_a_name_costs_the_classes_of_a_bundle_nothing(names: list[str], small_cl
     every = terms(method)
     method.set_classes([*CLASSES, *names], TEMPLATE)
     before = terms(method).sum(dim=0).double().exp()
-    method.spares_known = True
+    method.keeps_known_scores = True
     after = terms(method)
     torch.testing.assert_close(after[:, :, :3], every)
     assert not after[1:, :, 3:].any()

@@ -56,7 +56,7 @@ def test_groups_are_left_out_as_a_whole() -> None:
 
     best = minimize(loss, [0.5, 0.5], bounds=[(0.01, None), (0, None)], tol=1e-12).x
     assert found.strengths[0].tolist() == pytest.approx(best.tolist(), abs=1e-4)
-    alone = fit(replace(few, related=None), settings)
+    alone = fit(replace(few, groups=None), settings)
     assert float(found.strengths[0, 1]) < 0.1 * float(alone.strengths[0, 1])  # which sees the other frames
 
 

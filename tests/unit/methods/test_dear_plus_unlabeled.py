@@ -15,7 +15,7 @@ from dear.methods.dear_plus.fitting import FOLDS, Examples, by_attribute, fit, f
 from dear.methods.dear_plus.gaussian import Gaussians, LabeledGaussians
 from dear.methods.dear_plus.strengths import minimize_loss
 from dear.methods.dear_plus.unlabeled import (
-    ALONE,
+    ALPHA_OF_SHARING,
     WEIGHTS,
     Readouts,
     fit_weights,
@@ -80,7 +80,7 @@ def test_one_round_in_one_dimension_by_hand() -> None:
     readouts, prior = Readouts(labeled, others, 0.25, 1.0), torch.zeros(1, 2, dtype=torch.float64)
     mixture = share_out([readouts], labels, prior, 1.0, rounds=1)
     gap = (1.25**2 - 0.75**2) / 0.25 / 2  # of log densities; the surplus of both classes is the same
-    share = 1 / (1 + math.exp(-ALONE / math.sqrt(4 / 5) * gap))  # of the class at 1
+    share = 1 / (1 + math.exp(-ALPHA_OF_SHARING / math.sqrt(4 / 5) * gap))  # of the class at 1
     expected = [(-2 + (1 - share) * 0.25) / (3 - share), (2 + share * 0.25) / (2 + share)]
     assert mixture[0].means.flatten().tolist() == pytest.approx(expected)
     assert mixture[0].counts.tolist() == pytest.approx([3 - share, 2 + share])
@@ -127,7 +127,7 @@ def test_scores_are_of_fits_that_know_nothing_of_the_images() -> None:
     strengths of these very scores.
     """
     plain, examples, others, settings = build_clusters(0.8)
-    features, of_others = (by_attribute(of, plain.remainder)[0] for of in (examples.groups, others[1]))
+    features, of_others = (by_attribute(of, plain.remainder)[0] for of in (examples.readouts, others[1]))
     labels, every = examples.labels, torch.ones_like(examples.labels).bool()
     first = examples.frozen[:, 0, 0].tolist()
     rank = [
@@ -156,7 +156,7 @@ def test_scores_are_of_fits_that_know_nothing_of_the_images() -> None:
         for item in range(len(labels)):
             rest = torch.tensor([of_item != fold[item] for of_item in fold])
             few = Examples(
-                examples.frozen[rest], examples.groups[rest], labels[rest], examples.text, examples.order
+                examples.frozen[rest], examples.readouts[rest], labels[rest], examples.text, examples.order
             )
             correction = fit_on(few, torch.ones_like(few.labels).bool(), settings.penalty)
             feature = normalize(examples.frozen[item, 0] + examples.frozen[item, 0] @ correction, dim=-1)
@@ -222,7 +222,7 @@ def test_orders_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     back = numbers.argsort()
     text, order = examples.text[back], examples.order[back]
     other = Examples(
-        examples.frozen[items], examples.groups[items], numbers[examples.labels[items]], text, order
+        examples.frozen[items], examples.readouts[items], numbers[examples.labels[items]], text, order
     )
     found, same_gain = fit_with_others(
         fit(other, settings), other, (frozen.flip(0), groups.flip(0)), settings

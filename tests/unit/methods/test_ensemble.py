@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy, normalize
 from dear.backbone.clip import Clip
 from dear.methods.base import TrainingImages
 from dear.methods.ensemble import EnsembleSettings
-from dear.methods.ensemble.fitting import NAME_COST, draw_folds, fit, fit_weights, measure_name_cost
+from dear.methods.ensemble.fitting import draw_folds, fit, fit_weights, measure_name_cost
 from dear.methods.ensemble.members import (
     MEAN_SCALE,
     fit_discriminants,
@@ -23,6 +23,8 @@ from dear.methods.ensemble.members import (
     list_regressions,
 )
 from dear.methods.ensemble.method import Ensemble
+from dear.methods.names import NAME_COST
+from tests.unit.methods.slow_names import slow_cost
 
 CLASSES, EMBED, EACH = 3, 7, 11
 
@@ -143,20 +145,21 @@ def test_a_name_takes_what_plain_loops_say() -> None:
     scores = 3 * truth + torch.randn(211, 5, generator=draw).double()
     by_text = 2 * truth + torch.randn(211, 5, generator=draw).double()
     cost = measure_name_cost(scores, by_text, labels)
-    taken = found = own = pairs = 0
+    found = own = 0
+    taken = list[tuple[list[float], int]]()
     for name in range(5):
-        others = [number for number in range(5) if number != name]
+        others, lost = [number for number in range(5) if number != name], list[float]()
         for item, label in enumerate(labels.tolist()):
             known = [float(scores[item, number]) for number in others]
             level = math.log(sum(map(math.exp, known)))
             level -= math.log(sum(math.exp(float(by_text[item, number])) for number in others))
-            wins = float(by_text[item, name]) + level - cost.threshold > max(known) + 1e-12
+            margin = float(by_text[item, name]) + level - max(known)
             if label == name:
-                own, found = own + 1, found + wins
-            else:
-                pairs, is_right = pairs + 1, others[int(np.argmax(known))] == label
-                taken += wins and is_right
-    assert cost.taken == pytest.approx(taken / pairs)
+                own, found = own + 1, found + (margin > cost.threshold + 1e-12)
+            elif margin > 0 and others[int(np.argmax(known))] == label:
+                lost.append(margin)
+        taken.append((lost, int((labels != name).sum())))
+    assert (cost.threshold, cost.taken) == pytest.approx(slow_cost(taken))
     assert 0 < cost.taken <= NAME_COST
     assert cost.found == pytest.approx(found / own)
 

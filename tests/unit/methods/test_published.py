@@ -2,15 +2,13 @@
 
 import json
 import pickle
-import sys
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, fields, replace
+from collections.abc import Iterator
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 import yaml
 from cyclopts import App
 
@@ -18,7 +16,7 @@ from dear.backbone.clip import Clip
 from dear.cli.parsing import OPTIONS, with_method_settings
 from dear.cli.run import few_shot
 from dear.data.sources.benchmarks import benchmarks
-from dear.errors import CodeError, SettingsError
+from dear.errors import SettingsError
 from dear.evaluation.experiment import Experiment
 from dear.evaluation.protocols import PROTOCOLS
 from dear.evaluation.protocols.base import Protocol
@@ -31,11 +29,9 @@ from dear.evaluation.session import Session
 from dear.methods import registry
 from dear.methods.coop import CoOpSettings
 from dear.methods.declaration import MethodSettings, PublishedRow, read_published_rows
-from dear.methods.registry import METHODS, build_method, register
-from dear.report.records import deviations_of
+from dear.methods.registry import METHODS
 from dear.training.settings import TrainSettings
 from tests.helpers.data import noise_dataset
-from tests.helpers.records import record
 from tests.helpers.runs import resolve_run
 
 NOISE = noise_dataset()
@@ -106,117 +102,6 @@ def option_of(folder: str, field: str, value: Any) -> str:
     if isinstance(value, bool):
         return f"--{prefix}.{'' if value else 'no-'}{option}"
     return f"--{prefix}.{option}={value}"
-
-
-OUTSIDE = """
-from dataclasses import dataclass
-from types import MappingProxyType
-
-import torch
-from torch import nn
-
-from dear.evaluation.session import Session
-from dear.methods import registry
-from dear.methods.coop import CoOpSettings
-from dear.methods.coop.method import CoOp
-from dear.methods.base import Method
-from dear.methods.dear.method import Dear
-from dear.methods.promptkd.method import PromptKD
-
-
-@dataclass(frozen=True)
-class MineSettings(CoOpSettings):
-    strength: float = 1.0
-
-
-class Mine(CoOp):
-    settings: MineSettings
-
-
-@dataclass(frozen=True)
-class ShortSettings(CoOpSettings):
-    training = MappingProxyType({"epochs": 3})
-    tokens: int = 2
-
-
-class Short(Mine):
-    settings: ShortSettings
-
-
-class Roles(Dear):
-    pass
-
-
-class Taught(PromptKD):
-    pass
-
-
-class Hiding(Method):
-    def __init__(self, clip, generator, settings=None):
-        super().__init__(clip, settings)
-        self.prompts = nn.ParameterList([torch.zeros(2)])
-
-
-class Nameless(Method):
-    def __init__(self, clip, generator, settings=None):
-        super().__init__(clip, settings)
-"""
-
-
-@pytest.fixture
-def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], str]]:
-    """Registers a class of a module outside the package that derives from a packaged method."""
-    (tmp_path / "outside_methods.py").write_text(OUTSIDE)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    before = {*METHODS}
-    yield lambda name: register(f"outside_methods:{name}").name
-    for name in {*METHODS} - before:
-        del registry._methods[name]
-    del sys.modules["outside_methods"]
-
-
-def test_a_class_that_derives_from_a_packaged_one_has_its_authors_rows(
-    outside: Callable[[str], str],
-) -> None:
-    """But for what it defines itself; CoOp's rows are 16 random tokens, and epochs by shots."""
-    for shots, epochs in ((16, 200), (1, 50)):
-        mine = settled(FewShot(), MethodSetup(outside("Mine")), shots=shots)
-        assert asdict(mine.method) == asdict(CoOpSettings(tokens=16, words="")) | {"strength": 1.0}
-        assert (mine.training.epochs, mine.training.lr) == (epochs, 0.002)
-    own = settled(FewShot(), MethodSetup(outside("Short")))
-    assert asdict(own.method) == asdict(CoOpSettings(tokens=2, words=""))
-    assert own.training.epochs == 3
-    assert settled(BaseToNovel(), MethodSetup(outside("Mine"))).authors.rows == ()
-
-
-def test_a_class_that_derives_from_a_packaged_one_needs_what_that_declares(
-    outside: Callable[[str], str],
-) -> None:
-    roles, taught = METHODS[outside("Roles")], METHODS[outside("Taught")]
-    assert (roles.needs_roles, roles.image, taught.needs_roles) == (True, "heads", False)
-    assert (taught.teacher, taught.unlabeled) == ("promptsrc", True)
-    assert MethodSetup(roles.name, role_variant="shuffled").variant == "shuffled"
-
-
-def test_a_class_outside_the_package_has_no_other_authors(outside: Callable[[str], str]) -> None:
-    """Neither where it runs, registered, nor where its records are reported, unknown."""
-    run = record("toys", "outside_methods:Mine", 0.5, 0.5, overrides={"train": {"epochs": 5}})
-    assert deviations_of(run | {"method": "coop"}) == {"epochs": 5}
-    assert deviations_of(run) == {}
-    outside("Mine")
-    assert deviations_of(run) == {}
-
-
-def test_a_class_without_a_name_has_its_path(outside: Callable[[str], str], small_clip: Clip) -> None:
-    path = outside("Nameless")
-    assert build_method(path, small_clip, torch.Generator()).name == path
-
-
-def test_a_parameter_that_hides_an_attribute_of_all_methods_is_named(
-    outside: Callable[[str], str], small_clip: Clip
-) -> None:
-    with pytest.raises(CodeError, match="outside_methods:Hiding sets self"):
-        build_method(outside("Hiding"), small_clip, torch.Generator())
 
 
 def test_rows_go_with_what_the_user_sets() -> None:

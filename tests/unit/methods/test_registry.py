@@ -16,7 +16,8 @@ from dear.methods.registry import METHODS, known_method, method_class
 @pytest.mark.parametrize("name", METHODS)
 def test_a_folder_of_its_own(name: str) -> None:
     declared = METHODS[name]
-    assert method_class(name).name == declared.name == name
+    assert method_class(name).declaration is declared
+    assert declared.name == name
     assert declared.settings.folder() in ({""} if declared.settings is MethodSettings else {declared.folder})
 
 

@@ -84,7 +84,7 @@ def test_no_more_clusters_than_classes(clusters: int, found: int, small_clip: Cl
     assert method.mask.shape == (26 + found + 5, 26 + found + 5)
     assert method.text_features().shape == (3, 17)
     if found == 3:  # each class is a cluster
-        cosines = method.centers @ method.teacher().T
+        cosines = method.centers @ method.text_targets().T
         torch.testing.assert_close(cosines.amax(dim=1), torch.ones(3))
 
 
@@ -96,8 +96,8 @@ def test_the_target_of_a_class(small_clip: Clip, tmp_path: Path) -> None:
         of_file = small_clip.encode_text(["a red house", "the house on the sea"]).mean(dim=0)
         filled = [template.format("house") for template in imagenet_templates()]
         of_templates = small_clip.encode_text(filled).mean(dim=0)
-    torch.testing.assert_close(method.teacher()[1], normalize(of_file, dim=0))
-    torch.testing.assert_close(plain.teacher()[1], normalize(of_templates, dim=0))
+    torch.testing.assert_close(method.text_targets()[1], normalize(of_file, dim=0))
+    torch.testing.assert_close(plain.text_targets()[1], normalize(of_templates, dim=0))
     assert not torch.equal(method.centers, plain.centers)
 
 
@@ -140,7 +140,7 @@ class TestOtherClasses:
         """A bundle's method is drawn with another seed than the one that was trained."""
         trained, loaded = make(small_clip, centers="own"), make(small_clip, trained=False, seed=2)
         loaded.settings = trained.settings
-        loaded.make_room(trained.stored_tensors())
+        loaded.resize_to(trained.stored_tensors())
         loaded.load_state_dict(trained.state_dict())
         for method in (trained, loaded):
             method.set_classes(OTHERS, ["a photo of a {}"])

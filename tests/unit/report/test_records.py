@@ -203,3 +203,22 @@ def test_only_settings_that_differ_from_the_authors_are_deviations() -> None:
     assert deviations_of(closed_form) == {"crop": 0.3}
     # The label of a variant tells its settings, but not its training.
     assert deviations_of(run | {"overrides": other, "variant": "more tokens"}) == {"epochs": both["epochs"]}
+
+
+def test_settings_of_steps_part_no_records_of_methods_without_steps() -> None:
+    """Also of records that hold all settings."""
+    made = records_of_training([{"epochs": 5}, {"epochs": 9}], epochs=[])
+    assert len(checked(made)) == 2
+    with pytest.raises(DataError, match="mix different training"):
+        checked(records_of_training([{"crop": 0.5}, {"crop": 0.9}], epochs=[]))
+    with pytest.raises(DataError, match="mix different training"):
+        checked(records_of_training([{"epochs": 5}, {"epochs": 9}], epochs=[{"epoch": 1}]))
+
+
+def records_of_training(settings: list[dict[str, Any]], epochs: list[Any]) -> list[dict[str, Any]]:
+    """A record of the linear probe for each seed, with other settings of training."""
+    return [
+        record("pets", "linear-probe", 0.5, 0.5, seed=seed)
+        | {"settings": {"train": TRAIN | changed, "method": {}}, "train": {"epochs": epochs}}
+        for seed, changed in enumerate(settings, start=1)
+    ]

@@ -106,6 +106,11 @@ def test_what_is_refused(tmp_path: Path) -> None:
     for names, weights in ((["color"], [1.0, 2.0]), (["color", "color"], None), ([], None)):
         with pytest.raises(SettingsError):
             pair_weights(names, weights)
+    for text in ("", " \n"):  # which is near nothing, yet would get neighbors
+        with pytest.raises(SettingsError, match="is empty"):
+            index.query_text(Plain(), text, {"color": 1})
+        with pytest.raises(SettingsError, match="is empty"):
+            index.query_image(Plain(), folder / "blue.png", {"color": 1}, words={"color": text})
     with open_to_write(out, {}), pytest.raises(OutputError, match="another process"):
         build_index(Plain(), folder, out)
 

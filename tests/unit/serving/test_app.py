@@ -2,11 +2,10 @@
 
 import json
 import re
-import threading
-import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +17,10 @@ from hypothesis import strategies as st
 from dear.adapters.predictor import Predictor
 from dear.backbone.clip import Clip
 from dear.serving.limits import Limits
-from dear.serving.server import listen, server_of
 from dear.serving.service import Service
 from tests.conftest import small_clip_of
 from tests.helpers.bundles import small_predictor
-from tests.helpers.server import picture, png
+from tests.helpers.server import picture, png, serving
 
 pytest.importorskip("fastapi", reason="the extra `app` is not installed")
 from fastapi.testclient import TestClient
@@ -168,12 +166,7 @@ def test_behind_a_proxy_that_removes_a_prefix(predictor: Predictor) -> None:
     as the path of the cookie. The page itself has relative addresses alone.
     """
     app = create_app(Service(predictor, LIMITS), token="s3cret", page=True)
-    server, opened = server_of(app, "/clip"), listen("127.0.0.1", 0, None)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [opened]}, daemon=True)
-    thread.start()
-    while not server.started:
-        time.sleep(0.05)
-    with httpx.Client(base_url=f"http://127.0.0.1:{opened.getsockname()[1]}", trust_env=False) as proxy:
+    with serving(app, "/clip") as address, httpx.Client(base_url=address, trust_env=False) as proxy:
         assert proxy.get("/health").status_code == 200
         assert [proxy.get(path).status_code for path in ("/", "/docs", "/api/info")] == [401, 401, 401]
         entry = proxy.get("/?token=s3cret")
@@ -190,8 +183,6 @@ def test_behind_a_proxy_that_removes_a_prefix(predictor: Predictor) -> None:
         assert proxy.get("/openapi.json").json()["servers"] == [{"url": "/clip"}]
         assert proxy.post("/api/predict", content=PNG).status_code == 200
         assert not re.search(r"""(?:src|href)="/""", proxy.get("/").text)
-    server.should_exit = True
-    thread.join(30)
 
 
 @pytest.mark.parametrize(
@@ -228,7 +219,8 @@ def test_a_method_that_encodes_names_for_each_image_takes_fewer(
         return int(answer.status_code)
 
     assert (count_names(101, "a"), count_names(1000, "a"), count_names(1001, "a")) == (200, 200, 413)
-    monkeypatch.setattr(type(predictor.method), "text_depends_on_image", True)
+    kind = type(predictor.method)
+    monkeypatch.setattr(kind, "declaration", replace(kind.declaration, text_depends_on_image=True))
     assert (count_names(100, "b"), count_names(101, "b")) == (200, 413)
 
 
@@ -245,7 +237,7 @@ def test_clients_choose_no_label_of_the_metrics(serve: Serve) -> None:
 def test_a_route_takes_the_fields_that_its_schema_has(serve: Serve) -> None:
     client = serve()
     for route, parts in client.get("/openapi.json").json()["paths"].items():
-        if "post" in parts:
+        if "post" in parts and route != "/api/reload":
             form = parts["post"]["requestBody"]["content"]["multipart/form-data"]["schema"]["properties"]
             assert ("classes" in form) == (route in ("/api/predict", "/api/batch"))
             place = {"layer": 1, "head": 0} if "attention" in route else {}
@@ -271,6 +263,15 @@ def test_the_routes_are_those_that_are_documented(predictor: Predictor) -> None:
     assert {route for route in routes if route[0] != "HEAD"} - {
         ("GET", "/docs/oauth2-redirect")
     } == documented()
+
+
+def test_head_is_answered_as_get(serve: Serve) -> None:
+    """Monitors ask so."""
+    client = serve(page=True)
+    for path in ("/health", "/api/info", "/", "/metrics"):
+        asked, read = client.head(path), client.get(path)
+        assert (asked.status_code, asked.headers["content-type"]) == (200, read.headers["content-type"])
+    assert client.head("/api/predict").status_code == 405
 
 
 def test_the_page_of_the_api_loads_nothing_from_elsewhere(serve: Serve) -> None:

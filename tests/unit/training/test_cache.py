@@ -9,6 +9,7 @@ from torch import Tensor
 
 from dear.backbone.clip import Clip
 from dear.data.images.photos import PhotoImages
+from dear.methods.optional import HasReadout
 from dear.methods.zero_shot.method import ZeroShot
 from dear.training.batches import Batches
 from dear.training.cache import Cache
@@ -70,7 +71,7 @@ def test_all_make_room_for_what_is_read_of_images(small_clip: Clip, tmp_path: Pa
     the last layer, and 3 x 17 numbers of each by a method that reads those.
     """
 
-    class Reader(ZeroShot):
+    class Reader(ZeroShot, HasReadout):
         readout_key = "three times the class feature"
 
         def __init__(self, clip: Clip) -> None:

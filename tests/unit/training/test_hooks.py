@@ -13,6 +13,7 @@ from dear.backbone.clip import Clip
 from dear.data.images.transforms import view_numbers
 from dear.errors import WeightsError
 from dear.methods.coop.method import CoOp
+from dear.methods.optional import ComputesTargets, StepHooks
 from dear.methods.registry import build_method
 from dear.training.cache import Cache
 from dear.training.loop import train
@@ -25,7 +26,7 @@ from tests.helpers.methods import stop_after
 SETTINGS = TrainSettings(epochs=2, batch=3, lr=1e-2)
 
 
-class Watched(CoOp):
+class Watched(CoOp, StepHooks, ComputesTargets):
     """CoOp that notes the inputs of its losses, without the one after the last step."""
 
     target: ClassVar[Literal["trunk", "view", "whole"] | None] = "trunk"

@@ -5,14 +5,18 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from dear.backbone.clip import Clip
 from dear.errors import SettingsError
+from dear.methods.base import Method
 from dear.methods.dear.method import Dear
+from dear.methods.optional import StepHooks
+from dear.training import loop
 from dear.training.loop import train
 from dear.training.settings import TrainSettings, resolve_training
 from tests.helpers.data import few
-from tests.helpers.methods import small_dear
+from tests.helpers.methods import make, small_dear
 from tools.pretraining import PretrainSettings
 
 # 7 images of 3 classes in batches of 3: 3 steps an epoch, and 3 x 7 / 3 = 7 steps in all.
@@ -53,6 +57,33 @@ def test_each_epoch_is_trained_at_its_rate(small_clip: Clip, rates: list[float])
     want = [1e-5, *(0.5e-2 * (1 + math.cos(math.pi * k / 5)) for k in range(4))]
     assert rates == pytest.approx([rate for rate in want for _ in range(3)])  # 7 images in batches of 3
     assert [epoch["lr"] for epoch in history] == pytest.approx(want)
+
+
+@pytest.mark.parametrize("name", ["coop", "prograd"])
+def test_a_term_of_all_methods_is_trained_and_recorded(
+    name: str, small_clip: Clip, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A penalty of 3 |p|^2 moves a step of SGD by 6 p times the rate more, also where a method makes its own
+    gradients.
+    """
+    settings = TrainSettings(epochs=1, batch=7, lr=0.01, warmup_epochs=0, optimizer="sgd", weight_decay=0)
+
+    def trained() -> tuple[Tensor, Tensor, dict[str, Any]]:
+        method = make(name, small_clip)
+        (parameter,) = method.trainable
+        start = parameter.detach().clone()
+        (record,) = train(method, few(), settings, seed=1)
+        return start, parameter.detach(), record
+
+    def add_penalty(method: Method, _settings: TrainSettings) -> dict[str, Tensor]:
+        return {"penalty": 3 * sum(parameter.square().sum() for parameter in method.trainable)}
+
+    start, plain, without = trained()
+    monkeypatch.setattr(loop, "loss_terms", add_penalty)
+    _, penalized, record = trained()
+    assert record["penalty"] == pytest.approx(3 * float(start.square().sum()))
+    assert record["loss"] == pytest.approx(without["loss"] + record["penalty"])
+    torch.testing.assert_close(penalized, plain - 0.01 * 6 * start)
 
 
 def test_fusion_weights_have_a_rate_of_their_own(small_clip: Clip, rates: list[float]) -> None:
@@ -99,8 +130,8 @@ def test_the_last_epoch_is_cut_short(small_clip: Clip, monkeypatch: pytest.Monke
     monkeypatch.setattr(
         Dear, "loss", lambda self, _, labels, __: {"loss": self.fusion.sum() * 0 + float(len(labels))}
     )
-    monkeypatch.setattr(Dear, "after_step", lambda _self, share: shares.append(share))
-    monkeypatch.setattr(Dear, "after_epoch", lambda _self, *epoch: ends.append(epoch))
+    monkeypatch.setattr(StepHooks, "after_step", lambda _self, share: shares.append(share))
+    monkeypatch.setattr(StepHooks, "after_epoch", lambda _self, *epoch: ends.append(epoch))
     images = few()
     history = train(small_dear(small_clip), images, STEPS, seed=1)
     assert [epoch["loss"] for epoch in history] == pytest.approx([(9 + 9 + 1) / 7, (9 + 9 + 1) / 7, 3])

@@ -163,15 +163,6 @@ def decode(
         raise DataError(f"cannot read the image {path}: {first_line(error).rstrip('.')}.") from error
 
 
-def is_readable(path: Path) -> bool:
-    """True for a file that can be decoded."""
-    try:
-        decode(path, coarse=True)
-    except DataError:
-        return False
-    return True
-
-
 def as_picture(image: Image.Image, short_side: int | None = None) -> "Picture":
     """`decode` for an open image, loaded or not. Raises ValueError for pixels of 32 bits, and of 12 in 16."""
     image.load()  # which turns a TIFF upright, and removes its orientation

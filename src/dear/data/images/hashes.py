@@ -1,18 +1,25 @@
-"""What is computed of the contents of image files, such as their hashes and features, remembered in the cache
-folder: unchanged files are read once.
+"""What is computed from the contents of image files, such as hashes, thumbnails and features. The cache
+folder remembers it: an unchanged file is read once.
 """
 
 import hashlib
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import NamedTuple
 
-from dear.data.images.photos import HASH_BYTES, in_parallel
+from dear.data.images.decode import decode, read_image
+from dear.data.images.forms import HASH_BYTES, hash_bytes
+from dear.data.images.photos import in_parallel
+from dear.data.images.thumbnails import pack_thumbnail, thumbnail
+from dear.errors import DataError
 
 FILE, FEATURES = "image-hashes.sqlite", "features.sqlite"
+TABLE = "file_facts"
+"""Of hashes and thumbnails; another name makes them anew."""
 FEATURE_BYTES = 2 * 2**30
 """What the file of features may have; the oldest go first."""
 SETTLED = 2 * 10**9
@@ -23,26 +30,40 @@ Stamp = bytes
 """What says that a file is the same as before: a hash of its path, size, times and inode."""
 
 
+class FileFacts(NamedTuple):
+    """What a reading of an image file says: the hash of its content, empty if it cannot be read; its
+    thumbnail, empty if that was not asked for; and why it has none.
+    """
+
+    content: bytes
+    thumbnail: bytes = b""
+    fault: str = ""
+
+
 def hash_files(paths: Sequence[Path], threads: int, cache: Path) -> list[bytes]:
     """BLAKE2b of the bytes of each file; empty for one that cannot be read. Remembered."""
-    return read_once(paths, _hash_file, threads, cache, "hashes")
+    return [facts.content for facts in read_files(paths, threads, cache, decoded=False)]
 
 
-def read_once(
-    paths: Sequence[Path], compute: Callable[[Path], bytes], threads: int, cache: Path, table: str
-) -> list[bytes]:
-    """What ``compute`` makes of each file, remembered in a table of a file in the folder ``cache``, if that
-    can be written; what is empty is not remembered. A file that was changed within the last two seconds is
-    read again: the time of its next change may be the same.
+def read_files(paths: Sequence[Path], threads: int, cache: Path, *, decoded: bool) -> list[FileFacts]:
+    """The facts of each file, which is opened once; with ``decoded`` its thumbnail is among them. They are
+    remembered in the folder ``cache``, if that can be written, unless the file has a fault. A file that was
+    changed within the last two seconds is read again: the time of its next change may be the same.
     """
     stamps = [*map(_stamp, paths)]
-    known = _recall(cache / FILE, [stamp for stamp in stamps if stamp], table)
+    remembered = _recall(cache / FILE, [stamp for stamp in stamps if stamp], TABLE)
+    known = {stamp: row for stamp, row in remembered.items() if len(row) > HASH_BYTES or not decoded}
     new = [number for number, stamp in enumerate(stamps) if stamp not in known]
-    computed = dict(zip(new, in_parallel(lambda number: compute(paths[number]), new, threads), strict=True))
-    remembered = {stamp: computed[number] for number in new if (stamp := stamps[number]) and computed[number]}
-    if remembered:
-        _remember(cache / FILE, remembered, table)
-    return [computed[number] if number in computed else known[stamp] for number, stamp in enumerate(stamps)]
+    read = _read_and_decode if decoded else _read
+    computed = dict(zip(new, in_parallel(lambda number: read(paths[number]), new, threads), strict=True))
+    rows = {stamps[number]: facts.content + facts.thumbnail for number, facts in computed.items()}
+    if settled := {stamp: row for stamp, row in rows.items() if stamp and row}:
+        _remember(cache / FILE, settled, TABLE)
+    facts = {
+        stamp: FileFacts(row[:HASH_BYTES], row[HASH_BYTES:] if decoded else b"")
+        for stamp, row in known.items()
+    }
+    return [computed[number] if number in computed else facts[stamp] for number, stamp in enumerate(stamps)]
 
 
 def recall_features(cache: Path, keys: Sequence[bytes]) -> dict[bytes, bytes]:
@@ -55,10 +76,25 @@ def remember_features(cache: Path, contents: dict[bytes, bytes]) -> None:
     _remember(cache / FEATURES, contents, "features", FEATURE_BYTES)
 
 
-def _hash_file(path: Path) -> bytes:
+def _read(path: Path) -> FileFacts:
+    """The facts of a file of any size, without a thumbnail."""
     with suppress(OSError), path.open("rb") as file:
-        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=HASH_BYTES)).digest()
-    return b""
+        return FileFacts(hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=HASH_BYTES)).digest())
+    return FileFacts(b"")
+
+
+def _read_and_decode(path: Path) -> FileFacts:
+    if not os.path.isfile(path):  # unlike Path.is_file, also false for a name that no file can have
+        return FileFacts(b"", fault=f"the image {path} does not exist")
+    try:
+        content = read_image(path)
+    except DataError as error:  # it is empty or too large: its content still has a hash
+        return _read(path)._replace(fault=str(error))
+    try:
+        pixels = pack_thumbnail(thumbnail(decode(path, data=content, coarse=True)))
+        return FileFacts(hash_bytes(content), pixels)
+    except DataError as error:
+        return FileFacts(hash_bytes(content), fault=str(error))
 
 
 def _stamp(path: Path) -> Stamp:

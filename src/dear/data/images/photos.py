@@ -1,6 +1,4 @@
-"""Sets of image files, checked at construction and decoded when loaded, and of images as Python has them:
-paths, Pillow images, arrays, tensors, bytes.
-"""
+"""Sets of image files, checked at construction and decoded when loaded, and of images in memory."""
 
 import hashlib
 import os
@@ -10,18 +8,17 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-import numpy as np
 import torch
 from jaxtyping import Int
-from PIL import Image
 from torch import Tensor
 
 from dear.data.dataset import Images, Picture, fingerprint
 from dear.data.fewshot import leave_subsets
-from dear.data.images.decode import as_image, as_picture, decode, local_path, read_image
-from dear.data.images.thumbnails import SIDE, Thumbnails, thumbnail
+from dear.data.images.decode import decode
+from dear.data.images.forms import HASH_BYTES, content_of, file_hash, hash_bytes, hash_pixels, picture_of
+from dear.data.images.thumbnails import SIDE, Thumbnail, Thumbnails, thumbnail
 from dear.errors import DataError
 from dear.reading.files import file_size
 
@@ -31,15 +28,7 @@ SKIP = (
     "leaves them out."
 )
 
-HASH_BYTES = 8  # among a million images against another million, one in 10^7 draws has a false match
-
-TAKEN = (
-    "give a path, a Pillow image, an array (height x width x 3) or tensor (3 x height x width), a gray one "
-    "with 1 for the 3 or without it, or the bytes of an image file, or one that is open"
-)
-STACK = "several gray images are N x 1 x height x width, or a list"
 PICTURES_AT_ONCE = 256  # that are in memory to make thumbnails of
-_decoding = threading.Lock()  # an image that the user opened is not thread-safe
 
 View = Callable[[Picture, int], Any]
 """What is made of a picture, given its position among those that are loaded together."""
@@ -105,9 +94,11 @@ class PhotoImages(LoadedImages):
         *,
         threads: int = 1,
         hashes: Mapping[str, bytes] = MappingProxyType({}),
+        is_published: bool = False,
     ) -> None:
         """Check the file of each row, a path and a label; no file is opened. ``hashes`` of contents are by
-        path, empty for a file that cannot be read. Raises DataError for a missing or empty file.
+        path, empty for a file that cannot be read; the identity of ``is_published`` images leaves them out.
+        Raises DataError for a missing or empty file.
         """
         paths, labels = [path for path, _ in rows], [label for _, label in rows]
         super().__init__(torch.tensor(labels, dtype=torch.int64), cache_bytes, threads)
@@ -122,17 +113,20 @@ class PhotoImages(LoadedImages):
             raise DataError(f"{folder}: {'; '.join(faults)}. Is the data set unpacked completely? {SKIP}")
         self.folder, self.paths, self.short_side = folder, tuple(paths), short_side
         self.hashes = [hashes.get(path, b"") for path in paths]
-        items = zip(paths, labels, self.sizes, (digest.hex() for digest in self.hashes), strict=True)
+        named = ("" if is_published else digest.hex() for digest in self.hashes)
+        items = zip(paths, labels, self.sizes, named, strict=True)
         self.identity = fingerprint(
             str(short_side), *(str(part) for item in items for part in item if part != "")
         )
 
     def load(self, indices: Int[Tensor, "batch"], view: View | None = None) -> list[Any]:
-        """As `LoadedImages.load`. Raises DataError naming a file that cannot be decoded."""
+        """As `LoadedImages.load`. Raises DataError naming the path of a file that cannot be decoded, without
+        the folder, which of a zip is in the cache.
+        """
         try:
             return super().load(indices, view)
         except DataError as error:
-            raise DataError(f"{error} {SKIP}") from error
+            raise DataError(f"{error} {SKIP}".replace(os.path.join(self.folder, ""), "")) from error
 
     def digest(self, index: int) -> bytes:
         """The hash of an image's file. Raises DataError if it cannot be read."""
@@ -142,10 +136,24 @@ class PhotoImages(LoadedImages):
         return decode(self.folder / self.paths[index], self.short_side)
 
 
-class HeldImages(LoadedImages):
-    """Labeled images in memory, or read by a function. Each is read once to check it and to identify it by
-    its pixels, of which it keeps ``hashes``.
+class ObjectFacts(NamedTuple):
+    """What a reading of an image in memory says: its shape and the SHA-256 of its pixels in hexadecimal, its
+    hash (`hash_image`), and its thumbnail.
     """
+
+    shape: str
+    pixels: str
+    digest: bytes
+    thumbnail: Thumbnail
+
+    @property
+    def content(self) -> bytes:
+        """What tells it from other pictures."""
+        return f"{self.shape}{self.pixels}".encode()
+
+
+class HeldImages(LoadedImages):
+    """Labeled images in memory, or read by a function, each of which is identified by its pixels."""
 
     def __init__(
         self,
@@ -153,21 +161,22 @@ class HeldImages(LoadedImages):
         read: Callable[[str], Any],
         short_side: int | None = None,
         threads: int = 1,
+        facts: Mapping[str, ObjectFacts] | None = None,
     ) -> None:
-        """Read the image of every row by its name. Raises DataError naming an image that cannot be read."""
-        labels = [label for _, label in rows]
+        """Images by the names in ``rows``; ``facts`` are by name, and by default of `read_objects`, which
+        raises DataError naming an image that cannot be read.
+        """
+        labels, self._names = [label for _, label in rows], [name for name, _ in rows]
         super().__init__(torch.tensor(labels, dtype=torch.int64), CACHE_BYTES, threads)
-        self.short_side, self._names, self._read = short_side, [name for name, _ in rows], read
-        self._digests = dict[int, bytes]()
-        pictures = self.load(torch.arange(len(rows)), _shape_and_hash)
-        self.identity = fingerprint(str(short_side), *map(str, labels), *chain.from_iterable(pictures))
-        self.hashes = ["".join(picture).encode() for picture in pictures]
+        self.short_side, self._read = short_side, read
+        facts = read_objects(self._names, read, short_side, threads) if facts is None else facts
+        self._facts = [facts[name] for name in self._names]
+        pixels = chain.from_iterable((each.shape, each.pixels) for each in self._facts)
+        self.identity = fingerprint(str(short_side), *map(str, labels), *pixels)
 
     def digest(self, index: int) -> bytes:
-        """As `hash_image`. Raises DataError if it cannot be read."""
-        if index not in self._digests:
-            self._digests[index] = hash_image(self._read(self._names[index]))
-        return self._digests[index]
+        """As `hash_image`."""
+        return self._facts[index].digest
 
     def place(self, index: int) -> str:
         """Where an image is in the data that was given (`place_of`)."""
@@ -186,8 +195,25 @@ def place_of(name: str) -> str:
     return "/".join([*([split] if split not in ("", "all") else []), row.lstrip("0") or "0"])
 
 
-def _shape_and_hash(picture: Picture, _position: int) -> tuple[str, str]:
-    return str(tuple(picture.shape)), hashlib.sha256(picture.numpy().tobytes()).hexdigest()
+def read_objects(
+    names: Sequence[str], read: Callable[[str], Any], short_side: int | None, threads: int
+) -> dict[str, ObjectFacts]:
+    """The facts of images that ``read`` gives by name, each read once and reduced to ``short_side``. Raises
+    DataError naming an image that cannot be read.
+    """
+
+    def read_one(name: str) -> ObjectFacts:
+        try:
+            image = content_of(read(name))
+            picture = picture_of(image, short_side)
+        except DataError as error:
+            raise DataError(f"image {name} of the data: {error}") from error
+        is_file = isinstance(image, bytes)
+        digest = hash_bytes(image) if is_file else hash_pixels(picture_of(image) if short_side else picture)
+        pixels = hashlib.sha256(picture.numpy().tobytes()).hexdigest()
+        return ObjectFacts(str(tuple(picture.shape)), pixels, digest, thumbnail(picture))
+
+    return dict(zip(names, in_parallel(read_one, names, threads), strict=True))
 
 
 def image_hashes(images: Images, indices: Iterable[int] | None = None) -> list[bytes]:
@@ -255,34 +281,9 @@ def make_thumbnails(images: Images) -> Thumbnails:
     return torch.cat(parts)
 
 
-def file_hash(path: Path) -> bytes:
-    """The hash of one image file."""
-    return _hash(read_image(path))
-
-
-def hash_image(image: Any) -> bytes:
-    """The hash of an image's file, else of its shape and pixels. Raises DataError if it cannot be read."""
-    if isinstance(image, str | os.PathLike):
-        return file_hash(local_path(image))
-    if is_open_file(image):
-        image = _read_open(image)
-    if isinstance(image, bytes | bytearray | memoryview):
-        return _hash(bytes(image))
-    return hash_pixels(picture_of(image))
-
-
-def hash_pixels(picture: Picture) -> bytes:
-    """The hash of a picture in memory."""
-    return _hash(b"".join((str(tuple(picture.shape)).encode(), picture.numpy().tobytes())))
-
-
 def split_hashes(hashes: bytes) -> set[bytes]:
     """The hashes of images, of which a bundle has all in one."""
     return {hashes[start : start + HASH_BYTES] for start in range(0, len(hashes), HASH_BYTES)}
-
-
-def _hash(content: bytes) -> bytes:
-    return hashlib.blake2b(content, digest_size=HASH_BYTES).digest()
 
 
 def in_parallel(work: Callable[[Item], Result], items: Sequence[Item], threads: int) -> list[Result]:
@@ -297,90 +298,3 @@ def in_parallel(work: Callable[[Item], Result], items: Sequence[Item], threads: 
         return list(pool.map(work, items))
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
-
-
-def is_image(value: Any) -> bool:
-    """Whether a value stands for a single image, not for several. Of arrays and tensors the number of axes
-    decides, whatever their sizes: three are an image in color, or a gray one with an axis of 1.
-    """
-    if isinstance(value, np.ndarray | Tensor):
-        return value.ndim not in (1, 4)  # a row of paths, a batch
-    if isinstance(value, str | os.PathLike):
-        return not os.path.isdir(value)
-    return isinstance(value, bytes | bytearray | memoryview | Image.Image) or is_open_file(value)
-
-
-def is_open_file(value: Any) -> bool:
-    """Whether a value is an open file, whose lines would else be taken for images."""
-    methods = (getattr(value, name, None) for name in ("read", "seek"))
-    return not isinstance(value, Image.Image) and all(map(callable, methods))
-
-
-def _read_open(file: Any) -> bytes:
-    """The content of an open file, from its start on. Raises DataError if it is open as text."""
-    file.seek(0)
-    if isinstance(content := file.read(), str):
-        raise DataError('the image file is open as text: open it with mode "rb".')
-    return bytes(content)
-
-
-def picture_of(image: Any, short_side: int | None = None) -> Picture:
-    """The upright 8-bit RGB picture of an image in any form, reduced to ``short_side`` as by `decode`.
-
-    Numbers in [0, 1] are rounded to 8 bits. Raises DataError for an unreadable image or another type.
-    """
-    if isinstance(image, str | os.PathLike):
-        return decode(local_path(image), short_side)
-    if is_open_file(image):
-        image = _read_open(image)
-    if isinstance(image, bytes | bytearray | memoryview):
-        return decode(Path(f"of {len(image)} bytes"), short_side, bytes(image))
-    if isinstance(image, np.ndarray):
-        if image.ndim not in (2, 3) or image.dtype.kind not in "biuf":
-            raise refused_image(image)
-        if image.dtype.kind == "i" and image.size and image.min() >= 0 and image.max() <= 255:
-            image = image.astype(np.uint8)  # arithmetic of uint8 arrays gives int64
-        channels_last = image.ndim == 3 and image.shape[2] in (1, 3)
-        pixels = torch.from_numpy(np.array(image, np.uint8 if image.dtype == np.uint8 else float))
-        image = pixels.permute(2, 0, 1) if channels_last else pixels
-    if isinstance(image, Tensor):
-        image = image[None] if image.ndim == 2 else image
-        if image.ndim != 3 or len(image) not in (1, 3) or not image.numel():
-            raise refused_image(image)
-        image = image.expand(3, -1, -1)
-        if image.dtype == torch.bool:
-            image = image.float()
-        elif not image.is_floating_point() and image.dtype != torch.uint8:
-            image = image.to(torch.uint8) if 0 <= int(image.min()) <= int(image.max()) <= 255 else image
-        if image.dtype != torch.uint8:
-            require_unit(image)
-            image = image.detach().mul(255).round().to(torch.uint8)
-        return as_picture(as_image(image.cpu()), short_side)
-    if not isinstance(image, Image.Image):
-        raise refused_image(image)
-    try:
-        with _decoding:
-            return as_picture(image, short_side)
-    except (OSError, ValueError, SyntaxError) as error:  # pixels are decoded on access
-        raise DataError(f"the image cannot be read: {error}.") from error
-
-
-def require_unit(pixels: Tensor) -> None:
-    """Raise DataError unless all pixels are numbers in [0, 1]."""
-    if not pixels.is_floating_point():
-        raise refused_image(pixels)
-    if not bool(((pixels >= 0) & (pixels <= 1)).all()):
-        low, high = float(pixels.min()), float(pixels.max())
-        raise DataError(
-            f"the image has numbers from {low:.3g} to {high:.3g}: give uint8, or numbers in [0, 1], without "
-            "CLIP's normalization, which is part of the model."
-        )
-
-
-def refused_image(value: Any) -> DataError:
-    """The error for a value that is no image."""
-    kind, stack = type(value).__name__, ""
-    if isinstance(value, np.ndarray | Tensor):
-        kind += f" of {str(value.dtype).removeprefix('torch.')} and shape {tuple(value.shape)}"
-        stack = f"; {STACK}" if value.ndim == 3 else ""
-    return DataError(f"{kind} is not an image: {TAKEN}{stack}.")

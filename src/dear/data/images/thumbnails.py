@@ -32,6 +32,16 @@ def thumbnail(picture: UInt8[Tensor, "3 height width"]) -> Thumbnail:
     return interpolate(picture[None].float(), (SIDE, SIDE), mode="bilinear", antialias=True)[0].half()
 
 
+def pack_thumbnail(thumbnail: Thumbnail) -> bytes:
+    """A thumbnail as bytes: the inverse of `unpack_thumbnail`."""
+    return thumbnail.numpy().tobytes()
+
+
+def unpack_thumbnail(content: bytes) -> Thumbnail:
+    """The thumbnail of `pack_thumbnail`."""
+    return torch.frombuffer(bytearray(content), dtype=torch.half).view(3, SIDE, SIDE)
+
+
 def are_flat(thumbnails: Thumbnails) -> Bool[Tensor, "item"]:
     """True for each picture of a single color, such as a blank page: it is no copy of another one."""
     return torch.cat([_contrasts(part.float()) for part in thumbnails.split(ROWS_AT_ONCE)]) < FLAT

@@ -5,19 +5,22 @@ import shutil
 import stat
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import wraps
 from pathlib import Path
+from typing import Any, TypeVar, cast
 from uuid import uuid4
 
 from dear.data.images import decode
 from dear.data.images.decode import FORMATS
+from dear.data.settings import DataSettings
 from dear.data.sources import table
 from dear.data.sources.folder import enter_wrappers
 from dear.data.sources.paths import require_inside
-from dear.errors import DataError, OutputError
+from dear.errors import DataError, DearError, OutputError, rename_in_faults
 from dear.limits import at_most
-from dear.reading.files import CORRECTIONS, is_passed_over
+from dear.reading.files import CORRECTIONS, expanded, is_passed_over
 from dear.writing import temporary_folder
 
 SUFFIXES = (".zip",)
@@ -34,6 +37,7 @@ MODEST = 2**28
 """Bytes that any zip may unpack to: small ones of flat pictures shrink a hundredfold."""
 
 Members = Mapping[Path, zipfile.ZipInfo]
+Reader = TypeVar("Reader", bound=Callable[..., Any])
 
 
 def unpack(archive: Path, cache: Path) -> tuple[Path, list[str]]:
@@ -44,8 +48,6 @@ def unpack(archive: Path, cache: Path) -> tuple[Path, list[str]]:
     for a folder in the cache that lacks files of it; LimitError for a zip that unpacks to many times its
     size; OutputError if the cache cannot be written.
     """
-    from dear.data.dataset import fingerprint  # loads torch
-
     suffixes = (*decode.SUFFIXES, *LISTS)
     try:
         with zipfile.ZipFile(archive) as file:
@@ -54,19 +56,59 @@ def unpack(archive: Path, cache: Path) -> tuple[Path, list[str]]:
             data = {path: info for path, info in files.items() if path.suffix.lower() in suffixes}
             if not data:
                 raise DataError(f"{archive} contains no images: pack a folder of images, in {FORMATS}.")
-            facts, size = archive.stat(), sum(info.file_size for info in data.values())
+            size = sum(info.file_size for info in data.values())
             if size > MODEST:
-                at_most("unpacked_ratio", -(-size // facts.st_size), archive)
-            numbers = facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns
-            stamp = fingerprint(os.path.realpath(archive), *map(str, numbers))
-            target = cache / "archives" / f"{archive.stem[:LONGEST_STEM]}-{stamp}"
+                at_most("unpacked_ratio", -(-size // archive.stat().st_size), archive)
+            target = folder_of(archive, cache)
             if not target.is_dir():
                 _unpack_into(target, file, members, data)
             elif not all((target / path).is_file() for path in data):
-                raise DataError(f"{target} lacks files of {archive}: remove it, and it is made again.")
+                raise DataError(
+                    f"{target.name} in {target.parent} lacks files of {archive}: remove it, and it is made "
+                    "again."
+                )
     except (*DAMAGED, OSError) as error:
         raise DataError(f"{archive} is damaged or not a zip ({error}): copy or create it again.") from error
     return enter_wrappers(target), [*passed_over, *(path.as_posix() for path in files if path not in data)]
+
+
+def folder_of(archive: Path, cache: Path) -> Path:
+    """Where a zip is unpacked. Raises OSError."""
+    from dear.data.dataset import fingerprint  # loads torch
+
+    facts = archive.stat()
+    numbers = facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns
+    stamp = fingerprint(os.path.realpath(archive), *map(str, numbers))
+    return cache / "archives" / f"{archive.stem[:LONGEST_STEM]}-{stamp}"
+
+
+def naming_zips(read: Reader) -> Reader:
+    """A reader of one source or of several, and their settings, whose errors name a zip instead of the folder
+    into which it was unpacked.
+    """
+
+    @wraps(read)
+    def reader(source: Any, settings: DataSettings | None = None, *args: Any, **options: Any) -> Any:
+        try:
+            return read(source, settings, *args, **options)
+        except DearError as error:
+            for folder, archive in _unpacked(source, settings):
+                error.args = tuple(str(argument).replace(folder, archive) for argument in error.args)
+            raise
+        finally:
+            for folder, archive in _unpacked(source, settings):
+                rename_in_faults(folder, archive)
+
+    return cast(Reader, reader)
+
+
+def _unpacked(source: Any, settings: DataSettings | None) -> Iterator[tuple[str, str]]:
+    """The folders of the zips among the sources, and the zips."""
+    for name in source if isinstance(source, list | tuple) else [source]:
+        if isinstance(name, str | Path) and Path(name).suffix.lower() in SUFFIXES:
+            with suppress(OSError):
+                archive = expanded(name)
+                yield str(folder_of(archive, (settings or DataSettings()).cache_folder())), str(archive)
 
 
 def _members(

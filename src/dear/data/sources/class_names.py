@@ -51,6 +51,18 @@ def plain_label(label: str) -> str:
     return compose(SPACES.sub(" ", INVISIBLE.sub("", label)).strip())
 
 
+def spelling_note(labels: Iterable[str]) -> tuple[str, ...]:
+    """A note on labels that are written in several ways which look the same, and so are one class."""
+    written = dict[str, set[str]]()
+    for label in labels:
+        written.setdefault(plain_label(label), set()).add(label.strip())
+    several = [f"{label!r} in {len(ways)} ways" for label, ways in written.items() if len(ways) > 1]
+    told = (
+        "labels that look the same are one class, whatever spaces, invisible characters or accents they have"
+    )
+    return (f"{told}: {list_names(several, FEW)}",) if several else ()
+
+
 def without_zeros(key: str) -> str:
     """A whole number without leading zeros; any other key as it is."""
     return str(int(key)) if WHOLE.fullmatch(key) else key

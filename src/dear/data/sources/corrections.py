@@ -5,15 +5,14 @@ A photograph is known by the content of its file, so that its correction follows
 
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dear.data.images.decode import is_readable
-from dear.data.images.hashes import hash_files
-from dear.data.images.photos import file_hash
+from dear.data.images.forms import file_hash
+from dear.data.images.hashes import FileFacts, read_files
 from dear.data.settings import DataSettings
 from dear.data.sources.class_names import describe_new_class, plain_label, plain_name, sort_names
 from dear.data.sources.listing import UNLABELED, Listing, Row
@@ -103,8 +102,11 @@ def correct(listing: Listing, table: Path, settings: DataSettings) -> Listing:
     """A data set with its corrections. Images stay on the side of a split; a class that loses its last image
     is none. A benchmark stays as it was published.
 
-    Of several rows of a content that of the file itself counts, then one with a class, for copies are of one
-    class; a row that leaves out a file leaves out its copies only if the file is gone.
+    Of several rows with the content of a file, the first of these counts:
+
+    1. the row of the file itself;
+    2. a row with a class, because copies have one class;
+    3. a row that leaves out another file that is gone.
     """
     corrections = read_corrections(table)
     if not corrections or listing.benchmark:
@@ -113,7 +115,11 @@ def correct(listing: Listing, table: Path, settings: DataSettings) -> Listing:
     new, counts = list[str](), Counter[tuple[str, str]]()
     known = {plain_name(key): key for key in listing.keys}
     labels = {key: label for label, key in enumerate(listing.keys)}
-    chosen, splits = _rows_by_path(listing, table, corrections, settings), dict[str, list[Row]]()
+    paths = listing.paths
+    files = [listing.folder / path for path in paths]
+    facts = read_files(files, settings.threads, settings.cache_folder(), decoded=True)  # as `scan` does
+    seen = dict(zip(paths, facts, strict=True))
+    chosen, splits = _rows_by_path(listing, table, corrections, seen), dict[str, list[Row]]()
     for part, rows in listing.splits.items():
         splits[part] = []
         for row in rows:
@@ -122,7 +128,7 @@ def correct(listing: Listing, table: Path, settings: DataSettings) -> Listing:
             if key is None and label and plain_name(label) in OF_NO_CLASS:
                 counts["image", "left out"] += 1
                 continue
-            if key is None and label and is_readable(listing.folder / row.path):
+            if key is None and label and not seen[row.path].fault:
                 key = known[plain_name(label)] = label
                 labels[key] = len(labels)
                 if listing.keys:
@@ -136,30 +142,28 @@ def correct(listing: Listing, table: Path, settings: DataSettings) -> Listing:
                 counts["label", verb] += 1
             splits[part].append(corrected)
     used = len({*chosen.values()})
-    told = [f"{plural(count, noun)} {verb}" for (noun, verb), count in counts.items()]
+    counted = [f"{plural(count, noun)} {verb}" for (noun, verb), count in counts.items()]
     if elsewhere := len(corrections) - used:
-        told.append(f"{elsewhere} of files that are not here")
+        counted.append(f"{elsewhere} of files that are not here")
     notes = [
         *listing.notes,
-        f"{CORRECTIONS}: {used} of {plural(len(corrections), 'row')} used: {', '.join(told)}",
+        f"{CORRECTIONS}: {used} of {plural(len(corrections), 'row')} used: {', '.join(counted)}",
     ]
     return _with_classes(replace(listing, notes=(*notes, *new)), labels, splits)
 
 
 def _rows_by_path(
-    listing: Listing, table: Path, corrections: Sequence[Correction], settings: DataSettings
+    listing: Listing, table: Path, corrections: Sequence[Correction], seen: Mapping[str, FileFacts]
 ) -> dict[str, Correction]:
     """The row that counts for each image that has one."""
-    by_content, paths = dict[bytes, list[Correction]](), listing.paths
+    by_content = dict[bytes, list[Correction]]()
     for correction in corrections:
         if correction.content:
             by_content.setdefault(correction.content, []).append(correction)
-    files = [listing.folder / path for path in paths]
-    contents = zip(paths, hash_files(files, settings.threads, settings.cache_folder()), strict=True)
     names = {
-        (path, content): {path, str(file), os.path.relpath(file, table.parent)}
-        for (path, content), file in zip(contents, files, strict=True)
-        if content in by_content
+        (path, facts.content): {path, str(file := listing.folder / path), os.path.relpath(file, table.parent)}
+        for path, facts in seen.items()
+        if facts.content in by_content
     }
     here = {(name, content) for (_, content), spellings in names.items() for name in spellings}
     chosen = dict[str, Correction]()

@@ -154,7 +154,7 @@ def image_files(path: Path) -> list[Path]:
         return [path]
     images, others = _files(path, path)
     if not images:
-        raise DataError(f"the folder {path} has no files with an image suffix: choose another one.")
+        raise DataError(f"the folder {path} has no files with an image suffix: give another folder.")
     for note in ignored_note(others):
         warn(f"{path}: {note}")
     return [path / image for image in images]

@@ -33,7 +33,7 @@ PURPOSE = "docs/purpose.md says what to use instead"
 
 
 class DetailNote(str):
-    """A note that asks for nothing, which is told as a `Detail`."""
+    """A note that asks for nothing, which is issued as a `Detail`."""
 
     __slots__ = ()
 
@@ -199,13 +199,14 @@ def describe_misuse(listing: Listing) -> Iterator[str]:
     several = [key for key in listing.keys if SEVERAL.search(key)]
     for labels, what in ((numbers, "numbers"), (several, "several labels each")):
         if len(labels) > (2 if what == "numbers" else 0):
-            told = f"labels look like {what} ({list_names(labels, FEW)}), and each is a class of its own"
-            yield f"{told}: {PURPOSE}"
+            finding = f"labels look like {what} ({list_names(labels, FEW)}), and each is a class of its own"
+            yield f"{finding}: {PURPOSE}"
 
 
 def single_class(listing: Listing) -> str:
     """A warning of data with one class."""
-    return f"there is a single class, {listing.classnames[0]!r}: every image would be predicted as it"
+    told = f"there is a single class, {listing.classnames[0]!r}"
+    return f"{told}: what is fitted to it predicts it for every image"
 
 
 def require_apart(listing: Listing) -> None:

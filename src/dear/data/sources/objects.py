@@ -15,9 +15,9 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from dear.data.images.decode import local_path
-from dear.data.images.photos import is_image, refused_image
+from dear.data.images.forms import is_image, refused_image
 from dear.data.settings import DataSettings
-from dear.data.sources.class_names import plain_label, sort_names
+from dear.data.sources.class_names import plain_label, sort_names, spelling_note
 from dear.data.sources.folder import ignored_note, image_files
 from dear.data.sources.huggingface import list_tables, undecoded
 from dear.data.sources.listing import Listing
@@ -161,7 +161,8 @@ def read_pairs(
         Entry(f"row {row}", name, plain_label(label), split.strip()) for row, (name, label, split) in rows
     ]
     listed = listing_of(folder, folder, entries, keys=keys)
-    listed = replace(listed, name=folder.name or NAME)
+    notes = (*listed.notes, *spelling_note(map(str, labels)))
+    listed = replace(listed, name=folder.name or NAME, notes=notes)
     return listed, None if in_files else dict(zip(names, images, strict=True)).__getitem__
 
 

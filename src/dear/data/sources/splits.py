@@ -147,6 +147,9 @@ def _describe_drawn(
     parts = f"{100 * (1 - share):.0f}% for training, {100 * share:.0f}% for testing"
     if settings.least_train > 1:
         parts += f", at least {settings.least_train} images for training"
+    if groups:
+        counts = (plural(len(drawn.get(part, ())), "image") for part in ("train", "test"))
+        parts += f", as near as whole groups allow: {' and '.join(counts)}"
     notes = [f"{NO_SPLIT}: of each class {parts} (seed {settings.split_seed}; {record})"]
     if groups:
         described = f"{len(groups)} images are in {plural(len({*groups.values()}), 'group')}"

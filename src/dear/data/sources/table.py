@@ -12,7 +12,7 @@ from shlex import quote
 from typing import Any, NamedTuple
 
 from dear.data.settings import DataSettings
-from dear.data.sources.class_names import label_note, plain_label, plain_name, sort_names
+from dear.data.sources.class_names import label_note, plain_label, plain_name, sort_names, spelling_note
 from dear.data.sources.listing import PURPOSE, UNDIVIDED, Listing, Row
 from dear.data.sources.paths import find_files, require_inside
 from dear.data.sources.splits import Split, split_of
@@ -38,25 +38,30 @@ PROBABILITY, PREDICTED, CHECKED = "probability", "predicted", "checked"
 """Columns that `dear predict` writes beside class."""
 NONE = "none_of_these"
 """A column of both."""
+DECISION = ("decision", "decided_class")
+"""Columns of `dear predict` with an operating point."""
 SUGGESTED = "suggested"
 """The column that `dear suggest` writes beside an empty label."""
 WRITTEN_HERE = frozenset([PROBABILITY, PREDICTED, SUGGESTED])
 KEEP = "keep"
 """The answer that a label is right."""
-COLUMNS_READ = {*PATHS, *LABELS, "split", PROBABILITY, PREDICTED, CHECKED, NONE, SUGGESTED}
+COLUMNS_READ = {*PATHS, *LABELS, "split", PROBABILITY, PREDICTED, CHECKED, NONE, *DECISION, SUGGESTED}
 SAMPLE = 100  # rows of a table whose files are looked for
 WHOLE = re.compile(r"(\d{1,15})(?:\.0+)?", re.ASCII)
 NEGATIVE = re.compile(r"-+\d+", re.ASCII)
 
 
 class Entry(NamedTuple):
-    """One line of a source: where it is, the image, its label as written, and its split and group or ""."""
+    """One line of a source: where it is, the image, its label, its split and group or "", and the label as
+    it was written.
+    """
 
     where: str
     path: str
     label: str
     split: str
     group: str = ""
+    written: str = ""
 
 
 def read_table(table: Path, settings: DataSettings) -> Listing:
@@ -81,12 +86,12 @@ def read_tables(folder: Path, tables: Mapping[str, Path], settings: DataSettings
         tables["test"] = tables.pop("val")
         notes.append(f"it has no labeled test images: those of {tables['test'].name} are used for testing")
     for split, table in tables.items():
-        rows, told = _read_entries(table, settings)
+        rows, remarks = _read_entries(table, settings)
         within = table.parent.relative_to(folder)
         for row in rows:  # a split that is not given is made
             path = row.path if os.path.isabs(row.path) else (within / row.path).as_posix()
             entries.append(row._replace(path=path, split="" if tables.keys() == {"train"} else split))
-        notes += told
+        notes += remarks
     listing = listing_of(folder, folder, entries)
     origin = names if tables.keys() != {"train"} else listing.origin
     return replace(listing, name=folder.resolve().name, origin=origin, notes=(*notes, *listing.notes))
@@ -194,6 +199,7 @@ def _read_entries(table: Path, settings: DataSettings) -> tuple[list[Entry], lis
     if isinstance(row, dict) and labels <= row.keys():
         columns = list_names(sort_names(labels), FEW)
         notes.append(f"its columns of 0 and 1 are its classes, by the one that has a 1: {columns}")
+    notes += spelling_note(entry.written for entry in entries.values())
     return [*entries.values()], notes
 
 
@@ -259,7 +265,7 @@ def _entry(where: str, row: Any, find: Callable[[str], str], settings: DataSetti
     if not isinstance(split, str) or (split.strip() and not split_of(split)):
         raise DataError(f"{where}: the split {split!r:.80} is not train, val or test.")
     of = "" if group is None else str(row.get(group, row.get(group.lower(), "")) or "").strip()
-    return Entry(where, find(path), read_csv_text(plain_label(label)), split.strip(), of)
+    return Entry(where, find(path), read_csv_text(plain_label(label)), split.strip(), of, label)
 
 
 def column(names: Sequence[str], columns: Collection[str]) -> str:
@@ -313,11 +319,11 @@ def read_rows(table: Path, settings: DataSettings) -> Iterator[tuple[int, Any]]:
         first = [*islice(rows, SAMPLE)]
         sample = [row for _, row in first]
         classes = _columns_of_flags(sample, names[0])
-        told = f", but a column for each of {list_names(classes, FEW)}: {ONE_LABEL}" if classes else ""
+        flags = f", but a column for each of {list_names(classes, FEW)}: {ONE_LABEL}" if classes else ""
         if missing != names[1:] or not _is_one_hot(sample, classes):
             has = f"; it has {list_names(header, 9)}" if header else ""
             raise DataError(
-                f"{table} has no column {missing[0]!r}{told}{has}. "
+                f"{table} has no column {missing[0]!r}{flags}{has}. "
                 f"Its first line must name {COLUMNS}{OTHER_NAMES}."
             )
     if repeated := [name for name in (*names, "split") if header.count(name) > 1]:

@@ -33,7 +33,7 @@ class Retrieval(BaseToNovel):
 
     def check_method(self, method: Declaration) -> None:
         super().check_method(method)
-        if not method.needs_roles:
+        if method.roles is None:
             raise SettingsError(
                 f"{method.name} has no attribute features: retrieval requires "
                 f"{' or '.join(methods_with_roles())}."

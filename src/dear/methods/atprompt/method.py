@@ -11,7 +11,7 @@ from torch.nn.functional import normalize
 from dear.backbone.change import UNCHANGED
 from dear.backbone.clip import Clip
 from dear.errors import SettingsError
-from dear.methods.atprompt import AtPromptSettings
+from dear.methods.atprompt import METHOD, AtPromptSettings
 from dear.methods.base import ImageFeatures, TextFeatures, Trunk
 from dear.methods.context import PLACEHOLDER, ContextPrompts, lengths, placed_prompts
 from dear.methods.shared import CoupledPrompts, normal
@@ -36,7 +36,7 @@ class ATPrompt(CoupledPrompts):
     prompts of layers that only one has are used there [ours].
     """
 
-    name = "atprompt"
+    declaration = METHOD
     settings: AtPromptSettings
     prompts_of_classes: ContextPrompts
     tokens: int
@@ -44,7 +44,7 @@ class ATPrompt(CoupledPrompts):
     def __init__(
         self, clip: Clip, generator: torch.Generator, settings: AtPromptSettings | None = None
     ) -> None:
-        super().__init__(clip, s := settings or AtPromptSettings())
+        super().__init__(clip, generator, s := settings or AtPromptSettings())
         self.tokens, self.coupled = s.tokens, s.base == "maple"
         self.image_from, self.text_from = 1 if self.coupled else clip.image.depth + 1, 1
         like, shape = clip.text.projection, (s.tokens, clip.text.width)

@@ -32,5 +32,13 @@ class ClapSettings(MethodSettings):
 
 
 METHOD = Declaration(
-    "clap", "2312.12730", "CLAP", ClapSettings, open_vocabulary=False, image="features", text="features"
+    "clap",
+    "2312.12730",
+    "CLAP",
+    ClapSettings,
+    trains="at once",
+    cheap=True,
+    open_vocabulary=False,
+    image="features",
+    text="features",
 )

@@ -12,13 +12,14 @@ from torch.nn.functional import normalize, one_hot
 
 from dear.backbone.clip import Clip
 from dear.methods.base import Method, TextFeatures, TrainingImages
-from dear.methods.clap import ClapSettings
+from dear.methods.clap import METHOD, ClapSettings
+from dear.methods.optional import UsesAllImages
 
 WARMUP_RATE, MOMENTUM = 1e-5, 0.9
 """Learning rate of the first epoch; momentum of all steps."""
 
 
-class CLAP(Method):
+class CLAP(Method, UsesAllImages):
     """Class-adaptive linear probing: the scores are scaled cosines with class vectors w_c, which start as the
     text features t_c (as the tower gives them, before they are normalized) and are trained by
 
@@ -35,16 +36,13 @@ class CLAP(Method):
     the underscores of its data sets. A class without images has lambda 0 [ours]; the code has images of all.
     """
 
-    name = "clap"
-    cheap = True
+    declaration = METHOD
     settings: ClapSettings
-    open_vocabulary = False
-    takes_steps = False
     base: Float[Tensor, "class embed"]
     class_vectors: nn.Parameter
 
     def __init__(self, clip: Clip, generator: torch.Generator, settings: ClapSettings | None = None) -> None:
-        super().__init__(clip, settings or ClapSettings())
+        super().__init__(clip, generator, settings or ClapSettings())
         self.generator = generator
 
     @torch.no_grad()

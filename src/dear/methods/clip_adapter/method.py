@@ -6,7 +6,7 @@ from torch.nn.functional import linear, normalize, relu
 
 from dear.backbone.clip import Clip
 from dear.methods.base import ImageFeatures, Method, Trunk
-from dear.methods.clip_adapter import ClipAdapterSettings
+from dear.methods.clip_adapter import METHOD, ClipAdapterSettings
 from dear.methods.shared import uniform
 
 
@@ -20,13 +20,13 @@ class ClipAdapter(Method):
     Differs from the code: if the feature is narrower than ``reduction``, the bottleneck has width 1 [ours].
     """
 
-    name = "clip-adapter"
+    declaration = METHOD
     settings: ClipAdapterSettings
 
     def __init__(
         self, clip: Clip, generator: torch.Generator, settings: ClipAdapterSettings | None = None
     ) -> None:
-        super().__init__(clip, s := settings or ClipAdapterSettings())
+        super().__init__(clip, generator, s := settings or ClipAdapterSettings())
         like, embed = clip.image.projection, clip.image.embed_dim
         hidden = max(1, embed // s.reduction)
         self.down = nn.Parameter(uniform(like, generator, hidden, embed))

@@ -9,12 +9,13 @@ from torch import nn
 from dear.backbone.change import LowRank, UpdateDropout
 from dear.backbone.clip import Clip
 from dear.methods.base import ImageFeatures, Method, TextFeatures, Trunk
-from dear.methods.clip_lora import ClipLoraSettings
+from dear.methods.clip_lora import METHOD, ClipLoraSettings
+from dear.methods.optional import StepHooks
 from dear.methods.shared import uniform
 from dear.methods.shared_settings import templates_or
 
 
-class ClipLora(Method):
+class ClipLora(Method, StepHooks):
     """In each layer of both towers the weights of queries, keys and values become W + alpha / sqrt(r) B A,
     with A (r, width) and B (width, r) trained, W frozen, and B zero at first. In a training step
 
@@ -32,13 +33,13 @@ class ClipLora(Method):
     dropped; no part is cast to half precision.
     """
 
-    name = "clip-lora"
+    declaration = METHOD
     settings: ClipLoraSettings
 
     def __init__(
         self, clip: Clip, generator: torch.Generator, settings: ClipLoraSettings | None = None
     ) -> None:
-        super().__init__(clip, s := settings or ClipLoraSettings())
+        super().__init__(clip, generator, s := settings or ClipLoraSettings(), scale=s.scale)
         self.image_from = self.text_from = 1
         like = clip.image.projection
         image, text = (

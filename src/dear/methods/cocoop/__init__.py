@@ -27,4 +27,12 @@ class CoCoOpSettings(MethodSettings):
     token_std: NonNegativeFloat = 0.02
 
 
-METHOD = Declaration("cocoop", "2203.05557", "CoCoOp", CoCoOpSettings, image="features", text="layers")
+METHOD = Declaration(
+    "cocoop",
+    "2203.05557",
+    "CoCoOp",
+    CoCoOpSettings,
+    text_depends_on_image=True,
+    image="features",
+    text="layers",
+)

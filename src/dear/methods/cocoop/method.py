@@ -10,7 +10,7 @@ from torch.utils.checkpoint import checkpoint
 
 from dear.backbone.clip import Clip
 from dear.methods.base import ImageFeatures, Labels, Logits, Losses, Method, Target, TextFeatures, Trunk
-from dear.methods.cocoop import CoCoOpSettings
+from dear.methods.cocoop import METHOD, CoCoOpSettings
 from dear.methods.context import ContextPrompts, context_prompts, initial_context
 from dear.methods.shared import two_layers
 
@@ -25,15 +25,14 @@ class CoCoOp(Method):
     Source: arXiv 2203.05557; github.com/KaiyangZhou/CoOp at ff61507, trainers/cocoop.py.
     """
 
-    name = "cocoop"
+    declaration = METHOD
     settings: CoCoOpSettings
-    text_depends_on_image = True
     prompts_of_classes: ContextPrompts
 
     def __init__(
         self, clip: Clip, generator: torch.Generator, settings: CoCoOpSettings | None = None
     ) -> None:
-        super().__init__(clip, s := settings or CoCoOpSettings())
+        super().__init__(clip, generator, s := settings or CoCoOpSettings())
         self.text_from = 1
         self.words = " ".join(s.words.split()[: s.tokens])
         self.context = nn.Parameter(initial_context(clip, self.words, s.tokens, s.token_std, generator))

@@ -10,7 +10,7 @@ from torch.nn.functional import normalize
 from dear.backbone.clip import Clip
 from dear.methods.base import Method, TextFeatures
 from dear.methods.context import ContextPrompts, context_prompts, initial_context
-from dear.methods.coop import CoOpSettings
+from dear.methods.coop import METHOD, CoOpSettings
 
 
 class CoOp(Method):
@@ -24,14 +24,14 @@ class CoOp(Method):
     context.
     """
 
-    name = "coop"
+    declaration = METHOD
     settings: CoOpSettings
     prompts_of_classes: ContextPrompts
     context: nn.Parameter
     generator: torch.Generator
 
     def __init__(self, clip: Clip, generator: torch.Generator, settings: CoOpSettings | None = None) -> None:
-        super().__init__(clip, s := settings or CoOpSettings())
+        super().__init__(clip, generator, s := settings or CoOpSettings())
         self.text_from = 1
         self.open_vocabulary = not s.class_specific
         self.words = " ".join(s.words.split()[: s.tokens])

@@ -60,5 +60,12 @@ class DearSettings(MethodSettings):
 
 
 METHOD = Declaration(
-    "dear", "2603.01111", "Dear", DearSettings, needs_roles=True, image="heads", text="layers"
+    "dear",
+    "2603.01111",
+    "Dear",
+    DearSettings,
+    roles="required",
+    decoupled_on=("data",),
+    image="heads",
+    text="layers",
 )

@@ -3,7 +3,7 @@ their evidence.
 """
 
 import math
-from typing import Any, Self
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -26,14 +26,14 @@ from dear.methods.base import (
     TokenLayout,
     Trunk,
 )
-from dear.methods.dear import DearSettings, FusionLoss
-from dear.methods.declaration import MethodSettings
+from dear.methods.dear import METHOD, DearSettings, FusionLoss
+from dear.methods.optional import PlacesTokens, WeighsFeatures
 from dear.methods.shared import cosine_distance, normal
 from dear.roles.mask import role_mask
 from dear.roles.table import RoleTable
 
 
-class Dear(Method):
+class Dear(Method, PlacesTokens, WeighsFeatures):
     """Decomposed attention-role adaptation. CLIP is frozen; trained are the attribute tokens T, the text
     tokens P, the projection W of attribute features and the fusion scalars w.
 
@@ -86,17 +86,21 @@ class Dear(Method):
         read_only     M is x for (O, A) in all heads: f_cls = f0_cls, and only f_a and f_t adapt
     """
 
-    name = "dear"
+    declaration = METHOD
     target = "trunk"
-    decoupled_on = ("data",)
     settings: DearSettings
     mask: Tensor  # layer head query key: M of each layer of the span
     read: Tensor  # the positions of the class token and the attribute tokens
 
     def __init__(
-        self, clip: Clip, roles: RoleTable, generator: torch.Generator, settings: DearSettings | None = None
+        self,
+        clip: Clip,
+        generator: torch.Generator,
+        settings: DearSettings | None = None,
+        *,
+        roles: RoleTable,
     ) -> None:
-        super().__init__(clip, s := settings or DearSettings())
+        super().__init__(clip, generator, s := settings or DearSettings())
         option = "--dear.roles-from-other-weights"
         roles.check(clip.identity, allow_other=s.roles_from_other_weights, option=option)
         if not roles.attributes:
@@ -114,16 +118,6 @@ class Dear(Method):
         self.beta = s.beta if s.beta_last is None else ramp(s.beta, s.beta_last, later)
         self._draw_parameters(generator)
         self._make_mask()
-
-    @classmethod
-    def build(
-        cls, clip: Clip, generator: torch.Generator, roles: RoleTable | None, settings: MethodSettings | None
-    ) -> Self:
-        if roles is None:
-            raise RoleTableError(
-                f"DeAR needs a role table for {clip.identity}, but none is known: give one with --roles FILE."
-            )
-        return cls(clip, roles, generator, settings)  # type: ignore[arg-type]  # checked by build_method
 
     def _draw_parameters(self, generator: torch.Generator) -> None:
         """Initialize T, P, W and w; W as a copy of CLIP's projection, w by ``alpha_cls`` [ours]. The options
@@ -201,7 +195,7 @@ class Dear(Method):
         """L as "loss", and its three terms without their weights."""
         frozen = self.frozen_image(trunk) if frozen is None else frozen
         image, text = self.image_features(trunk), self.text_features()
-        ce = self.label_loss(self.scores(image, text), labels)
+        ce = self.label_loss(self.training_logits(image, text), labels)
         reg = cosine_distance(image[0], frozen) + cosine_distance(text, self.frozen_text)
         fusion = fusion_loss(self.alpha[0], self.settings.fusion_loss)
         loss = ce + self.settings.lambda_reg * reg + self.settings.lambda_fusion * fusion

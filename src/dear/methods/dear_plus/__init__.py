@@ -36,8 +36,10 @@ METHOD = Declaration(
     "2611",
     "DearPlus",
     DearPlusSettings,
-    needs_roles=True,
-    without_roles=True,
+    trains="at once",
+    cheap=True,
+    roles="optional",
+    cosine_scores=False,
     image="features",
     text="features",
 )

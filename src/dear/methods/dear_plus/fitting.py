@@ -17,11 +17,11 @@ from dear.methods.dear_plus.gaussian import BayesFactors, Evidence, LabeledGauss
 from dear.methods.dear_plus.strengths import (
     EVERY,
     LeftOutTerms,
-    NameCost,
     fit_strengths,
     measure_name_cost,
     score_left_out,
 )
+from dear.methods.names import NameCost
 
 LEAST_IMAGES = 2
 """Training images that a class needs for evidence: one of them is left out to see what it is worth."""
@@ -39,29 +39,29 @@ class Examples:
 
     Attributes:
         frozen: f_0.
-        groups: z_a / |e|.
+        readouts: z_a / |e|.
         text: The text features of the classes, times 1 / tau.
         order: The place of each class in an order that is not that of the numbers, such as that of its name's
             hash: halves of classes are every other one.
-        related: The number of each image's group, which is left out as a whole; None if each is on its own.
+        groups: The number of each image's group, which is left out as a whole; None if each is on its own.
     """
 
     frozen: Float[Tensor, "item view embed"]
-    groups: Float[Tensor, "item view attribute embed"]
+    readouts: Float[Tensor, "item view attribute embed"]
     labels: Int[Tensor, "item"]
     text: Float[Tensor, "class embed"]
     order: Int[Tensor, "class"]
-    related: Int[Tensor, "item"] | None = None
+    groups: Int[Tensor, "item"] | None = None
 
     @cached_property
     def leader(self) -> Int[Tensor, "item"]:
         """The image of each one's group whose first number of features is the least."""
-        if self.related is None:
+        if self.groups is None:
             return torch.arange(len(self.labels), device=self.labels.device)
-        leaders, related = dict[int, int](), self.related.tolist()
+        leaders, groups = dict[int, int](), self.groups.tolist()
         for item in self.frozen[:, 0, 0].argsort(stable=True).tolist():
-            leaders.setdefault(related[item], item)
-        return torch.tensor([leaders[group] for group in related], device=self.labels.device)
+            leaders.setdefault(groups[item], item)
+        return torch.tensor([leaders[group] for group in groups], device=self.labels.device)
 
     @cached_property
     def images(self) -> Int[Tensor, "class"]:
@@ -143,9 +143,10 @@ def fit(examples: Examples, settings: DearPlusSettings) -> Fit:
     has_evidence = images >= (1 if examples.mostly_alone else LEAST_IMAGES)
     if int(has_evidence.sum()) < 2:  # nothing to tell apart
         has_evidence = torch.zeros_like(has_evidence)
-    remainder = (examples.frozen.unsqueeze(2) - examples.groups).mean(dim=(0, 1))
+    remainder = (examples.frozen.unsqueeze(2) - examples.readouts).mean(dim=(0, 1))
     fits = [
-        fit_evidence(examples, of, has_evidence, settings) for of in by_attribute(examples.groups, remainder)
+        fit_evidence(examples, of, has_evidence, settings)
+        for of in by_attribute(examples.readouts, remainder)
     ]
     evidence, factors, lacking = zip(*fits, strict=True)
     terms = LeftOutTerms(
@@ -175,10 +176,10 @@ def with_strengths(
 
 
 def by_attribute(
-    groups: Float[Tensor, "*any attribute embed"], remainder: Float[Tensor, "attribute embed"]
+    readouts: Float[Tensor, "*any attribute embed"], remainder: Float[Tensor, "attribute embed"]
 ) -> Float[Tensor, "attribute *any embed"]:
     """f_a = u(z_a / |e| + m_a)."""
-    return normalize(groups + remainder, dim=-1).movedim(-2, 0)
+    return normalize(readouts + remainder, dim=-1).movedim(-2, 0)
 
 
 def fit_on(examples: Examples, fitted: Bool[Tensor, "item"], penalty: float) -> Float[Tensor, "embed embed"]:
@@ -227,7 +228,7 @@ def fit_evidence(
         spread,
         settings.shrinkage,
         pooled=examples.mostly_alone,
-        folds=None if examples.related is None else examples.fold[used],
+        folds=None if examples.groups is None else examples.fold[used],
     )
     sets = examples.sets[:, classes]
     backgrounds = features.new_zeros(len(labels), len(sets))

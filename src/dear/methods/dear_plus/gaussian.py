@@ -99,7 +99,7 @@ class Gaussians:
 
 
 class LabeledGaussians(Gaussians):
-    """Those of images with labels. Means are over all views of a class's images, and the covariance is
+    """Gaussians fitted to labeled images. Means are over all views of a class's images, and the covariance is
 
         C = (1 - shrinkage) S / N + shrinkage tr(S) / (N d) I,    S the scatter of N views of d numbers
 

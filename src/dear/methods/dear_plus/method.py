@@ -5,7 +5,7 @@ evidence by attribute for classes that have images, and a small correction of th
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from itertools import compress
-from typing import Any, Self
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -15,13 +15,13 @@ from dear.backbone.clip import Clip, span_start
 from dear.backbone.head_contributions import grouped_contributions
 from dear.errors import RoleTableError
 from dear.methods.base import ImageFeatures, Logits, Method, TextFeatures, TrainingImages, Trunk
-from dear.methods.dear_plus import DearPlusSettings
+from dear.methods.dear_plus import METHOD, DearPlusSettings
 from dear.methods.dear_plus.correction import corrected
 from dear.methods.dear_plus.fitting import Examples, Fit, by_attribute, fit
 from dear.methods.dear_plus.gaussian import Evidence
 from dear.methods.dear_plus.strengths import weigh
 from dear.methods.dear_plus.unlabeled import fit_with_others
-from dear.methods.declaration import MethodSettings
+from dear.methods.optional import HasReadout, LearnsUnlabeled, LeavesOut, ResizesTensors, WeighsFeatures
 from dear.methods.shared import (
     name_hashes,
     order_by_name,
@@ -38,7 +38,7 @@ COMPUTED = ("remainder", "center", "whitening", "freedom", "parts", "threshold")
 """Buffers that are computed from the training images."""
 
 
-class DearPlus(Method):
+class DearPlus(Method, HasReadout, LeavesOut, LearnsUnlabeled, ResizesTensors, WeighsFeatures):
     """Nothing is injected and no gradient passes through CLIP: an image is encoded as by the frozen CLIP. e
     is its embedding, u(v) = v / |v|, t_k CLIP's text feature of class k. All of this is [ours].
 
@@ -79,14 +79,14 @@ class DearPlus(Method):
     - The second is fitted twice over, with one half of the classes taken for ones without images and with the
       other. It scores classes of which some have no evidence, in the benchmark's protocols all of them.
 
-    In a bundle (`spares_known`) a class by name alone costs the others nothing but what it takes: these keep
-    the first strengths. With s' the scores by the second ones, and sums over the classes with evidence,
+    In a bundle (`keeps_known_scores`) a class by name alone costs the others nothing but what it takes: these
+    keep the first strengths. With s' the scores by the second ones, and sums over the classes with evidence,
 
         s_n = s'_n + log sum exp s_k - log sum exp s'_k - threshold
 
     so that n has the odds against all of them that it has by the second strengths, less a threshold: the
-    least with which a class, of each half taken for ones by name in turn, gets at most `NAME_COST` of the
-    left-out images of the other half (`NameCost`).
+    least with which classes, each half of them taken for ones by name in turn, get at most `NAME_COST` of the
+    left-out images of the other half where they do not set it themselves (`measure_names`).
 
     Where most classes have one image, every class with an image gets evidence, C_a is the covariance of all
     images over 1 + rho, and alpha, which few left-out images could tell, is beta / (2 sqrt(sum of d_a)) in
@@ -101,13 +101,8 @@ class DearPlus(Method):
     of a class by the first number of f_0.
     """
 
-    name = "dear+"
-    cheap = True
-    takes_unlabeled = True
-    counts_copies = False  # left out one at a time, copies would see each other
+    declaration = METHOD
     settings: DearPlusSettings
-    cosine_scores = False
-    takes_steps = False
     shares: Float[Tensor, "layer head attribute"]
     remainder: Float[Tensor, "attribute embed"]  # m
     trained: Int[Tensor, "trained"]  # identities of the classes with evidence
@@ -123,12 +118,12 @@ class DearPlus(Method):
     def __init__(
         self,
         clip: Clip,
-        roles: RoleTable | None,
         generator: torch.Generator,
         settings: DearPlusSettings | None = None,
+        *,
+        roles: RoleTable | None = None,
     ) -> None:
-        super().__init__(clip, s := settings or DearPlusSettings())
-        del generator  # nothing is drawn
+        super().__init__(clip, generator, s := settings or DearPlusSettings())
         self.roles, like, embed = roles, clip.image.projection, clip.image.embed_dim
         attributes: tuple[str, ...] = (WHOLE,)
         if roles is not None:
@@ -155,12 +150,6 @@ class DearPlus(Method):
         self.correction = nn.Parameter(like.new_zeros(embed, embed))
         self.strengths = nn.Parameter(like.new_ones(2, 1 + count))
         self._resize(0)
-
-    @classmethod
-    def build(
-        cls, clip: Clip, generator: torch.Generator, roles: RoleTable | None, settings: MethodSettings | None
-    ) -> Self:
-        return cls(clip, roles, generator, settings)  # type: ignore[arg-type]  # checked by build_method
 
     def _resize(self, trained: int) -> None:
         self._prepared_for: Tensor | None = None
@@ -201,13 +190,13 @@ class DearPlus(Method):
     ) -> tuple[Float[Tensor, "batch embed"], Float[Tensor, "batch attribute embed"]]:
         return self.readouts(readout) if self.roles is None else (readout[:, 0], readout[:, 1:])
 
-    def with_frozen(self, trunk: Trunk) -> ImageFeatures:
+    def features_and_frozen(self, trunk: Trunk) -> ImageFeatures:
         """f_cls, the f_a and f_0."""
         return self._features(*self.readouts(trunk))
 
     def image_features(self, trunk: Trunk) -> ImageFeatures:
         """f_cls and the f_a."""
-        return self.with_frozen(trunk)[:-1]
+        return self.features_and_frozen(trunk)[:-1]
 
     def features_of(self, readout: Float[Tensor, "batch part size"]) -> ImageFeatures:
         return self._features(*self._split(readout))[:-1]
@@ -250,7 +239,7 @@ class DearPlus(Method):
             parts = [of.factors(features, self.settings.spread) for of, features in of_attributes]
             factors = torch.stack(parts).to(of_class) * self.has_evidence
         terms = torch.cat([of_class.unsqueeze(0), factors])
-        if self.is_mixed and self.spares_known and not decoupled:
+        if self.is_mixed and self.keeps_known_scores and not decoupled:
             return weigh(terms, self.strengths, self.has_evidence, self.threshold.to(terms))
         return self.strengths[self.use].view(-1, 1, 1) * terms
 
@@ -283,12 +272,12 @@ class DearPlus(Method):
 
     def _examples(self, images: TrainingImages) -> Examples:
         views = [self._split(images.view(number)) for number in (None, *range(self.settings.views))]
-        frozen, groups = (torch.stack(parts, dim=1).double() for parts in zip(*views, strict=True))
+        frozen, readouts = (torch.stack(parts, dim=1).double() for parts in zip(*views, strict=True))
         text, order = float(self.clip.scale) * self.frozen_text.double(), order_by_name(self.classnames)
-        related = images.groups
-        if related is not None and bool((related == related[0]).all()):
-            related = None
-        return Examples(frozen, groups, images.labels, text, order.to(frozen.device), related)
+        groups = images.groups
+        if groups is not None and bool((groups == groups[0]).all()):
+            groups = None
+        return Examples(frozen, readouts, images.labels, text, order.to(frozen.device), groups)
 
     def _take(self, result: Fit) -> None:
         self.fitted = result
@@ -317,7 +306,7 @@ class DearPlus(Method):
         """The trained parameters, what whitens the features, and the identities of the classes."""
         return super().stored_tensors() | {name: getattr(self, name) for name in ("trained", *COMPUTED)}
 
-    def make_room(self, tensors: Mapping[str, Tensor]) -> None:
+    def resize_to(self, tensors: Mapping[str, Tensor]) -> None:
         """As many classes as a trained method has evidence for. Raises SettingsError for a class twice."""
         require_distinct(tensors.get("trained", self.trained))
         self._resize(len(tensors["means"]) if "means" in tensors else 0)

@@ -12,18 +12,15 @@ from torch import Tensor
 from dear.methods.covariances import invert_nearly_positive
 from dear.methods.dear_plus.correction import ENOUGH, ITERATIONS, SCORES_AT_ONCE
 from dear.methods.dear_plus.gaussian import BayesFactors
+from dear.methods.names import NameCost, NameMargins, measure_names
 
 PRIOR = 1e-3
 """Weight of the squared strengths: they stay finite where the terms separate all training images."""
 LEAST_BETA = 0.01
 """beta never reaches 0, at which classes without images could not be told apart."""
-ALONE = 0.5
+ALPHA_OF_SINGLES = 0.5
 """alpha over beta, times the root of the degrees of freedom of all evidence, where most classes have one
 image.
-"""
-NAME_COST = 0.005
-"""Share of left-out images of the other classes that a class by its name alone may take: new ones lose up to
-twice as much on average, for half of the other classes are all that stand against it here.
 """
 EVERY = 2
 """The set in which all classes have their images."""
@@ -78,24 +75,6 @@ class LeftOutTerms:
             yield rows, torch.stack([scores[rows], *factors])
 
 
-@dataclass(frozen=True)
-class NameCost:
-    """What a class by its name alone does beside the others, measured on left-out images: each half of the
-    classes with images is scored by name in turn, each class of it alone beside the other half.
-
-    Attributes:
-        threshold: What is taken from its score, so that it takes at most `NAME_COST` of the others' images.
-        taken: The share of the images of other classes that were right and become the class.
-        found: The share of its own images that become it.
-        images: How many images were left out.
-    """
-
-    threshold: float
-    taken: float
-    found: float
-    images: int
-
-
 def fit_strengths(terms: LeftOutTerms, freedom: Float[Tensor, "attribute"]) -> Float[Tensor, "use term"]:
     """beta and the alphas where all classes have evidence, and where half have none."""
     has_evidence, labels = terms.has_evidence[EVERY], terms.labels
@@ -108,11 +87,6 @@ def fit_strengths(terms: LeftOutTerms, freedom: Float[Tensor, "attribute"]) -> F
     minima = torch.zeros_like(strengths[0, :fitted])
     minima[0] = LEAST_BETA
 
-    def with_halves() -> Iterator[tuple[Values, Int[Tensor, "row"]]]:
-        for number in range(EVERY):
-            for rows, values in terms.batches(number):
-                yield values[:fitted], labels[rows]
-
     def with_all() -> Iterator[tuple[Values, Int[Tensor, "row"]]]:
         columns = has_evidence.long().cumsum(dim=0) - 1
         can_leave = has_evidence[labels] & (~terms.alone | terms.mostly_alone)
@@ -122,11 +96,29 @@ def fit_strengths(terms: LeftOutTerms, freedom: Float[Tensor, "attribute"]) -> F
             values = values if has_evidence.all() else values[:, :, has_evidence]
             yield values[:fitted], columns[labels[rows]]
 
-    strengths[:, :fitted] = minimize_loss(with_halves, minima)
+    strengths[:] = fit_to_halves(terms, range(EVERY), len(freedom))
     if has_evidence.any():
         strengths[0, :fitted] = minimize_loss(with_all, minima)
         if terms.mostly_alone:
-            strengths[0, 1:] = ALONE * strengths[0, 0] * (freedom > 0) / freedom.sum().clamp(min=1).sqrt()
+            strengths[0, 1:] = (
+                ALPHA_OF_SINGLES * strengths[0, 0] * (freedom > 0) / freedom.sum().clamp(min=1).sqrt()
+            )
+    return strengths
+
+
+def fit_to_halves(terms: LeftOutTerms, numbers: Sequence[int], attributes: int) -> Float[Tensor, "term"]:
+    """beta and the alphas where the classes of some sets have evidence and the others none."""
+    strengths = terms.class_scores[0].new_zeros(1 + attributes)
+    fitted = strengths[:1] if terms.mostly_alone else strengths
+    minima = torch.zeros_like(fitted)
+    minima[0] = LEAST_BETA
+
+    def with_halves() -> Iterator[tuple[Values, Int[Tensor, "row"]]]:
+        for number in numbers:
+            for rows, values in terms.batches(number):
+                yield values[: len(minima)], terms.labels[rows]
+
+    fitted[:] = minimize_loss(with_halves, minima)
     return strengths
 
 
@@ -209,33 +201,32 @@ def level_names(
 
 
 def measure_name_cost(terms: LeftOutTerms, strengths: Float[Tensor, "use term"]) -> NameCost:
-    """The cost of a name, and the least threshold, from 0 on, that keeps it below `NAME_COST`. By the second
-    strengths alone where most classes have a single image.
+    """The cost of a name, of each half of the classes with images beside the other half. The second strengths
+    are fitted without the half whose names are tried, as they are to no class that comes by name; they alone
+    count where most classes have a single image.
     """
-    labels, pairs = terms.labels, 0
+    labels, names = terms.labels, list[NameMargins]()
     has_images = torch.bincount(labels, minlength=terms.has_evidence.shape[1]) > 0
-    margins_of_others, margins_of_names = [strengths.new_zeros(0)], [strengths.new_zeros(0)]
     for number, has_evidence in enumerate(terms.has_evidence[:EVERY]):
-        names = has_images & ~has_evidence
-        if not has_evidence.any() or not names.any():
+        tried = (has_images & ~has_evidence).nonzero().flatten().tolist()
+        if not has_evidence.any() or not tried:
             continue
+        second_strengths = fit_to_halves(terms, [1 - number], strengths.shape[1] - 1)
+        uses = torch.stack([strengths[0], second_strengths])
+        others, own = ({name: [strengths.new_zeros(0)] for name in tried} for _ in range(2))
         for rows, values in terms.batches(number):
-            first, second = (torch.tensordot(used, values, dims=1) for used in strengths)
+            first, second = (torch.tensordot(used, values, dims=1) for used in uses)
             first = second if terms.mostly_alone else first
             best = first.masked_fill(~has_evidence, -torch.inf).max(dim=1)
             margins = second + level_names(first, second, has_evidence) - best.values[:, None]
-            is_name, is_right = names[labels[rows]], best.indices == labels[rows]
-            margins_of_names.append(margins.gather(1, labels[rows, None])[is_name, 0])
-            lost = margins[is_right & ~is_name][:, names]
-            margins_of_others.append(lost[lost > 0])  # a threshold is never below
-            pairs += int(has_evidence[labels[rows]].sum()) * int(names.sum())
-    if not pairs:
-        return NameCost(0.0, 0.0, 0.0, 0)
-    ranked, of_names = torch.cat(margins_of_others).sort(descending=True).values, torch.cat(margins_of_names)
-    rank = int(NAME_COST * pairs)
-    threshold = float(ranked[rank]) if rank < len(ranked) else 0.0
-    shares = int((ranked > threshold).sum()) / pairs, float((of_names > threshold).double().mean())
-    return NameCost(threshold, *shares, len(of_names))
+            is_right = best.indices == labels[rows]
+            for name in tried:
+                own[name].append(margins[labels[rows] == name, name])
+                lost = margins[is_right, name]
+                others[name].append(lost[lost > 0])  # a threshold is never below
+        pairs = int(has_evidence[labels].sum())
+        names += [NameMargins(torch.cat(others[name]), torch.cat(own[name]), pairs) for name in tried]
+    return measure_names(names)
 
 
 def score_left_out(

@@ -20,7 +20,7 @@ from dear.stats import mean_difference_error
 
 WEIGHTS = (0.1, 1.0)
 """What an image without a label counts for beside one with a label: what is tried."""
-ALONE = 2.0
+ALPHA_OF_SHARING = 2.0
 """alpha over beta, times the root of the degrees of freedom of all evidence, by which images are shared."""
 ROUNDS = 6
 """Rounds of expectation and maximization."""
@@ -86,7 +86,7 @@ def share_out(
     """
     mixture = [part.gaussians(labels, torch.zeros_like(prior)) for part in readouts]
     freedom = float(torch.stack([part.freedom for part in mixture]).sum())
-    alpha = ALONE / freedom**0.5 if freedom > 0 else 0.0
+    alpha = ALPHA_OF_SHARING / freedom**0.5 if freedom > 0 else 0.0
     everything = torch.ones_like(mixture[0].counts[None]).bool()
     for _ in range(rounds if weight else 0):
         scores = prior
@@ -171,7 +171,7 @@ def fit_weights(
     """A fit without the others, and one for each of `WEIGHTS`, with new evidence of the attributes that are
     ``varying`` within classes.
     """
-    features = by_attribute(examples.groups, plain.remainder)[varying]
+    features = by_attribute(examples.readouts, plain.remainder)[varying]
     of_others = by_attribute(others[1], plain.remainder)[varying]
 
     def fit_mixtures(
@@ -181,7 +181,7 @@ def fit_weights(
         those of the labeled images alone where there are no others.
         """
         labels, readouts = examples.labels[rows], list[Readouts]()
-        folds = None if examples.related is None else examples.fold[rows]
+        folds = None if examples.groups is None else examples.fold[rows]
         for part, points in zip(features, of_others, strict=True):
             fitted = LabeledGaussians(
                 part[rows], labels, len(examples.text), settings.spread, settings.shrinkage, folds=folds

@@ -21,4 +21,14 @@ class EnsembleSettings(MethodSettings):
     penalty: Annotated[float, Range(0, 1000)] = 0.1
 
 
-METHOD = Declaration("ensemble", "2611", "Ensemble", EnsembleSettings, image="features", text="features")
+METHOD = Declaration(
+    "ensemble",
+    "2611",
+    "Ensemble",
+    EnsembleSettings,
+    trains="at once",
+    cheap=True,
+    cosine_scores=False,
+    image="features",
+    text="features",
+)

@@ -14,32 +14,13 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from dear.methods.ensemble.members import Linear, fit_members, list_members, list_regressions
+from dear.methods.names import NameCost, NameMargins, measure_names
 from dear.methods.shared import find_basis
 
 FOLDS = 5
 """Parts of the images that are left out in turn. To part them anew, and again, gave no better weights."""
 EXACT = 1e-9
 """Largest derivative by a weight at which the weights are taken."""
-NAME_COST = 0.005
-"""Share of the left-out images of the other classes that a class by its name alone may take."""
-
-
-@dataclass(frozen=True)
-class NameCost:
-    """What a class by its name alone does beside the other classes, on left-out images: each class in turn is
-    scored by its name, beside all others.
-
-    Attributes:
-        threshold: What is taken from its score, so that it takes at most `NAME_COST` of the others' images.
-        taken: The share of the images of other classes that were right and become the class.
-        found: The share of its own images that become it.
-        images: How many images were left out.
-    """
-
-    threshold: float = 0.0
-    taken: float = 0.0
-    found: float = 0.0
-    images: int = 0
 
 
 @dataclass(frozen=True)
@@ -193,25 +174,19 @@ def level_names(
 def measure_name_cost(
     scores: Float[Tensor, "item class"], by_text: Float[Tensor, "item class"], labels: Int[Tensor, "item"]
 ) -> NameCost:
-    """The cost of a name, and the least threshold, from 0 on, that keeps it below `NAME_COST`."""
-    items, classes = scores.shape
+    """The cost of a name, of each class in turn beside all others."""
+    classes, names = scores.shape[1], list[NameMargins]()
     if classes < 3:  # beside a single class, nothing is to be lost
         return NameCost()
-    of_names, of_others = [], []
     for name in range(classes):
         others: Bool[Tensor, "class"] = torch.arange(classes, device=scores.device) != name
         known = scores[:, others]
         margin = by_text[:, name] + level_names(known, by_text[:, others])[:, 0] - known.amax(dim=1)
         is_name = labels == name
         is_right = ~is_name & (scores.masked_fill(~others, -torch.inf).argmax(dim=1) == labels)
-        of_names.append(margin[is_name])
-        of_others.append(margin[is_right].clamp(min=0))
-    pairs = items * (classes - 1)
-    ranked = torch.cat(of_others).sort(descending=True).values
-    rank = int(NAME_COST * pairs)
-    threshold = float(ranked[rank]) if rank < len(ranked) else 0.0
-    found = float((torch.cat(of_names) > threshold).double().mean())
-    return NameCost(threshold, int((ranked > threshold).sum()) / pairs, found, items)
+        lost = margin[is_right]
+        names.append(NameMargins(lost[lost > 0], margin[is_name], int((~is_name).sum())))
+    return measure_names(names)
 
 
 def add_names(

@@ -10,8 +10,9 @@ from torch import Tensor, nn
 
 from dear.backbone.clip import Clip
 from dear.methods.base import ImageFeatures, Logits, Method, TextFeatures, TrainingImages, Trunk
-from dear.methods.ensemble import EnsembleSettings
+from dear.methods.ensemble import METHOD, EnsembleSettings
 from dear.methods.ensemble.fitting import add_names, fit
+from dear.methods.optional import LeavesOut, ResizesTensors, WeighsFeatures
 from dear.methods.shared import (
     name_hashes,
     order_by_name,
@@ -21,11 +22,11 @@ from dear.methods.shared import (
 )
 
 
-class Ensemble(Method):
-    """Nothing is trained in steps. With f the unit feature of an image, t_k the
-    text feature of class k, and linear classifiers W_j f + b_j (`dear.methods.ensemble.members`), fitted to
-    the images in their test views: class means, linear discriminants and logistic regressions, and further
-    discriminants, fitted to random views too,
+class Ensemble(Method, LeavesOut, ResizesTensors, WeighsFeatures):
+    """Nothing is trained in steps. With f the unit feature of an image, t_k the text feature of class k, and
+    linear classifiers W_j f + b_j (`dear.methods.ensemble.members`), fitted to the images in their test
+    views: class means, linear discriminants and logistic regressions, and further discriminants, fitted to
+    random views too,
 
         s_k = beta f t_k / tau + sum over j of alpha_j (W_j f + b_j)_k
 
@@ -41,20 +42,17 @@ class Ensemble(Method):
 
         s_n = f t_n / tau + log sum exp s_k - log sum exp (f t_k / tau) - threshold
 
-    the odds against all of them that it has by text, less a threshold, with which it takes at most one in 200
-    left-out images of the others (`NameCost`). Without any class with images, scores are those by text.
+    the odds against all of them that it has by text, less a threshold, with which names that do not set it
+    take at most one in 200 left-out images of the others (`measure_names`). Without any class with images,
+    scores are those by text.
 
     Source: the weights are those of stacking with non-negative coefficients (Breiman, Machine Learning 24,
     1996), under the log-loss as AutoGluon has them.
     """
 
-    name = "ensemble"
-    cheap = True
-    counts_copies = False  # left out one at a time, copies would see each other
+    declaration = METHOD
     features = ("cls", "image")
     settings: EnsembleSettings
-    cosine_scores = False
-    takes_steps = False
     trained: Int[Tensor, "trained"]  # identities of the classes with images
     text_weight: Float[Tensor, ""]  # beta
     parts: Float[Tensor, "feature"]
@@ -65,8 +63,7 @@ class Ensemble(Method):
     def __init__(
         self, clip: Clip, generator: torch.Generator, settings: EnsembleSettings | None = None
     ) -> None:
-        super().__init__(clip, settings or EnsembleSettings())
-        del generator  # nothing is drawn
+        super().__init__(clip, generator, settings or EnsembleSettings())
         like = clip.image.projection
         self.register_buffer("text_weight", like.new_ones(()))
         self.register_buffer("parts", like.new_tensor([1.0, 0.0]))
@@ -162,7 +159,7 @@ class Ensemble(Method):
         buffers = ("trained", "text_weight", "parts", "threshold")
         return super().stored_tensors() | {name: getattr(self, name) for name in buffers}
 
-    def make_room(self, tensors: Mapping[str, Tensor]) -> None:
+    def resize_to(self, tensors: Mapping[str, Tensor]) -> None:
         """As many classes as a trained method has images of. Raises SettingsError for a class twice."""
         require_distinct(tensors.get("trained", self.trained))
         self._resize(len(tensors["weight"]) if "weight" in tensors else 0)

@@ -32,4 +32,14 @@ class GdaSettings(MethodSettings):
     scale: PositiveFloat | None = 100.0
 
 
-METHOD = Declaration("gda", "2402.04087", "GDA", GdaSettings, image="features", text="features")
+METHOD = Declaration(
+    "gda",
+    "2402.04087",
+    "GDA",
+    GdaSettings,
+    trains="at once",
+    cheap=True,
+    cosine_scores=False,
+    image="features",
+    text="features",
+)

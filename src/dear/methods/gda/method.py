@@ -11,14 +11,15 @@ from dear.data.fewshot import items_by_class
 from dear.errors import SettingsError
 from dear.methods.base import ImageFeatures, Logits, Method, TextFeatures, TrainingImages
 from dear.methods.covariances import NEGLIGIBLE, invert_positive, pseudo_invert
-from dear.methods.gda import GdaSettings
+from dear.methods.gda import METHOD, GdaSettings
+from dear.methods.optional import ResizesTensors, UsesAllImages
 from dear.methods.shared import name_hashes, require_current_text, require_distinct, rows_by_name
 
 REPEATS = 16
 """How often the text feature of a class without images counts in its mean, as in the code."""
 
 
-class GDA(Method):
+class GDA(Method, ResizesTensors, UsesAllImages):
     """Gaussian discriminant analysis of the frozen image features, added to zero-shot scores:
 
         scale * f w_c + alpha * (f W_c + b_c),   W_c = P mu_c,   b_c = -log C - mu_c P mu_c / 2
@@ -35,19 +36,15 @@ class GDA(Method):
     training features, all of them are neighbors [ours]; the code fails.
     """
 
-    name = "gda"
-    cheap = True
+    declaration = METHOD
     settings: GdaSettings
-    cosine_scores = False
-    takes_steps = False
     trained: Int[Tensor, "trained"]
     weight: nn.Parameter
     bias: nn.Parameter
     vectors: Float[Tensor, "item embed"]
 
     def __init__(self, clip: Clip, generator: torch.Generator, settings: GdaSettings | None = None) -> None:
-        super().__init__(clip, settings or GdaSettings())
-        del generator  # nothing is drawn
+        super().__init__(clip, generator, s := settings or GdaSettings(), scale=s.scale)
         self._resize(0, 0)
 
     def _resize(self, trained: int, vectors: int) -> None:
@@ -140,7 +137,7 @@ class GDA(Method):
         """The discriminant of the trained classes, and the features that describe the others."""
         return {name: getattr(self, name) for name in ("trained", "weight", "bias", "vectors")}
 
-    def make_room(self, tensors: Mapping[str, Tensor]) -> None:
+    def resize_to(self, tensors: Mapping[str, Tensor]) -> None:
         """Take the sizes of a trained method. Raises SettingsError if a class occurs twice."""
         require_distinct(tensors.get("trained", self.trained))
         sizes = {name: len(tensors[name]) if name in tensors else 0 for name in ("weight", "vectors")}

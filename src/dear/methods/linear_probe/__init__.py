@@ -25,7 +25,10 @@ METHOD = Declaration(
     "2103.00020",
     "LinearProbe",
     LinearProbeSettings,
+    trains="at once",
+    cheap=True,
     open_vocabulary=False,
+    cosine_scores=False,
     image="features",
     text="features",
 )

@@ -7,7 +7,6 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import normalize, pad
 
-from dear.backbone.clip import Clip
 from dear.methods.base import (
     ImageFeatures,
     Labels,
@@ -19,14 +18,15 @@ from dear.methods.base import (
     TrainingImages,
     Trunk,
 )
-from dear.methods.linear_probe import LinearProbeSettings
+from dear.methods.linear_probe import METHOD, LinearProbeSettings
+from dear.methods.optional import UsesAllImages
 
 ENOUGH = 1e-7
 """Largest derivative of the mean loss, by what the solver varies, at which the solution is accepted: scores
 are then within 1e-4 of the exact ones."""
 
 
-class LinearProbe(Method):
+class LinearProbe(Method, UsesAllImages):
     """Multinomial logistic regression with an L2 penalty, solved by L-BFGS before training; no steps follow.
     With unit features f, their classes y, and r the mean length of the features before they were normalized:
 
@@ -41,21 +41,11 @@ class LinearProbe(Method):
     ``weight`` includes [ours]; in the code they keep their own lengths. c is not swept.
     """
 
-    name = "linear-probe"
-    cheap = True
+    declaration = METHOD
     settings: LinearProbeSettings
-    open_vocabulary = False
-    cosine_scores = False
-    takes_steps = False
     weight: nn.Parameter
     bias: nn.Parameter
-
-    def __init__(
-        self, clip: Clip, generator: torch.Generator, settings: LinearProbeSettings | None = None
-    ) -> None:
-        super().__init__(clip, settings or LinearProbeSettings())
-        del generator  # nothing is drawn
-        self.length = 1.0
+    length: float = 1.0  # r
 
     @torch.no_grad()
     def set_classes(self, classnames: Sequence[str], templates: Sequence[str]) -> None:

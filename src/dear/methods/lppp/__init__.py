@@ -17,5 +17,14 @@ class LpppSettings(MethodSettings):
 
 
 METHOD = Declaration(
-    "lp++", "2404.02285", "LPpp", LpppSettings, open_vocabulary=False, image="features", text="features"
+    "lp++",
+    "2404.02285",
+    "LPpp",
+    LpppSettings,
+    trains="at once",
+    cheap=True,
+    open_vocabulary=False,
+    cosine_scores=False,
+    image="features",
+    text="features",
 )

@@ -9,14 +9,15 @@ from torch.nn.functional import one_hot
 
 from dear.backbone.clip import Clip
 from dear.methods.base import ImageFeatures, Logits, Method, TextFeatures, TrainingImages
-from dear.methods.lppp import LpppSettings
+from dear.methods.lppp import METHOD, LpppSettings
+from dear.methods.optional import UsesAllImages
 from dear.methods.shared import linear_values
 
 MOMENTUM, TEXT_INTERVAL, TEXT_START = 0.9, 10, 250.0
 """Momentum of the steps of W and b; how many of them come before one of alpha; the factor of its start."""
 
 
-class LPpp(Method):
+class LPpp(Method, UsesAllImages):
     """A linear classifier whose class vectors are blends of image and text: with unit features f and w_c
 
         score of class c = f W_c + b_c + alpha_c f w_c
@@ -36,19 +37,15 @@ class LPpp(Method):
     images counts in no start [ours]; the code always has images of all.
     """
 
-    name = "lp++"
-    cheap = True
+    declaration = METHOD
     settings: LpppSettings
-    open_vocabulary = False
-    cosine_scores = False
-    takes_steps = False
     weight: nn.Parameter
     bias: nn.Parameter
     text_weights: nn.Parameter
     first_bias: Float[Tensor, "class"]
 
     def __init__(self, clip: Clip, generator: torch.Generator, settings: LpppSettings | None = None) -> None:
-        super().__init__(clip, settings or LpppSettings())
+        super().__init__(clip, generator, settings or LpppSettings())
         self.generator = generator
 
     @torch.no_grad()

@@ -10,7 +10,7 @@ from dear.backbone.clip import Clip
 from dear.backbone.text import TextTrunk
 from dear.methods.base import TextFeatures
 from dear.methods.context import context_ids, initial_context
-from dear.methods.maple import MapleSettings
+from dear.methods.maple import METHOD, MapleSettings
 from dear.methods.shared import CoupledPrompts
 
 
@@ -26,12 +26,12 @@ class MaPLe(CoupledPrompts):
     one also uses prompts in its additional layers [ours].
     """
 
-    name = "maple"
+    declaration = METHOD
     settings: MapleSettings
     placed: TextTrunk
 
     def __init__(self, clip: Clip, generator: torch.Generator, settings: MapleSettings | None = None) -> None:
-        super().__init__(clip, s := settings or MapleSettings())
+        super().__init__(clip, generator, s := settings or MapleSettings())
         self.image_from = self.text_from = 1
         self.context = nn.Parameter(initial_context(clip, s.words, s.tokens, s.token_std, generator))
         self.couple(s.depth, s.token_std, generator, share=s.share)

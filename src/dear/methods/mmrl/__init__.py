@@ -11,4 +11,12 @@ class MmrlSettings(RepresentationSettings):
     """Settings of MMRL; the defaults are the published ones."""
 
 
-METHOD = Declaration("mmrl", "2503.08497", "MMRL", MmrlSettings, image="layers", text="layers")
+METHOD = Declaration(
+    "mmrl",
+    "2503.08497",
+    "MMRL",
+    MmrlSettings,
+    decoupled_on=("classes", "data"),
+    image="layers",
+    text="layers",
+)

@@ -5,7 +5,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from dear.backbone.clip import Clip
-from dear.methods.mmrl import MmrlSettings
+from dear.methods.mmrl import METHOD, MmrlSettings
 from dear.methods.shared import Representation, aligned, clones, layers_of, linear_values, normal
 
 
@@ -18,7 +18,7 @@ class MMRL(Representation):
     of the regularization have one weight, set for each data set.
     """
 
-    name = "mmrl"
+    declaration = METHOD
 
     def __init__(self, clip: Clip, generator: torch.Generator, settings: MmrlSettings | None = None) -> None:
         super().__init__(clip, generator, settings or MmrlSettings(), beta=1.0)

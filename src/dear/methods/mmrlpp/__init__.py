@@ -22,4 +22,12 @@ class MmrlPlusSettings(RepresentationSettings):
     projection_rank: SmallInt = 64
 
 
-METHOD = Declaration("mmrl++", "2505.10088", "MMRLPlus", MmrlPlusSettings, image="layers", text="layers")
+METHOD = Declaration(
+    "mmrl++",
+    "2505.10088",
+    "MMRLPlus",
+    MmrlPlusSettings,
+    decoupled_on=("classes", "data"),
+    image="layers",
+    text="layers",
+)

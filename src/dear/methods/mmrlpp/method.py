@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from dear.backbone.clip import Clip
-from dear.methods.mmrlpp import MmrlPlusSettings
+from dear.methods.mmrlpp import METHOD, MmrlPlusSettings
 from dear.methods.shared import Representation, aligned, clones, layers_of, linear_values, uniform
 
 
@@ -21,7 +21,7 @@ class MMRLPlus(Representation):
     and, in transfer, for each target (trainers/config.py); the latter is not done here.
     """
 
-    name = "mmrl++"
+    declaration = METHOD
     settings: MmrlPlusSettings
 
     def __init__(

@@ -12,12 +12,13 @@ from dear.backbone.text import TextTrunk
 from dear.errors import SettingsError
 from dear.methods.base import Labels, Losses, Method, Target, TextFeatures, Trunk
 from dear.methods.context import PLACEHOLDER, context_ids
-from dear.methods.prograd import ProGradSettings
+from dear.methods.optional import StepHooks
+from dear.methods.prograd import METHOD, ProGradSettings
 from dear.methods.shared import text_injection
 from dear.methods.shared_settings import templates_or
 
 
-class ProGrad(Method):
+class ProGrad(Method, StepHooks):
     """Prompt-aligned gradient: the gradient of the cross-entropy loses the part that goes against the
     gradient of the divergence from the frozen CLIP's scores; the divergence itself is not minimized. The
     image tower is unchanged.
@@ -34,7 +35,7 @@ class ProGrad(Method):
     class name stays [ours].
     """
 
-    name = "prograd"
+    declaration = METHOD
     settings: ProGradSettings
     context: nn.Parameter
     placed: TextTrunk
@@ -42,8 +43,7 @@ class ProGrad(Method):
     def __init__(
         self, clip: Clip, generator: torch.Generator, settings: ProGradSettings | None = None
     ) -> None:
-        del generator  # nothing is drawn
-        super().__init__(clip, settings or ProGradSettings())
+        super().__init__(clip, generator, settings or ProGradSettings())
         self.text_from = 1
 
     @torch.no_grad()
@@ -86,8 +86,8 @@ class ProGrad(Method):
         """
         del frozen  # the image features are frozen themselves
         s, image = self.settings, self.image_features(trunk)
-        scores = self.scores(image, self.text_features())
-        teacher = self.scores(image, self.frozen_text).div(s.temperature).softmax(dim=-1)
+        scores = self.training_logits(image, self.text_features())
+        teacher = self.training_logits(image, self.frozen_text).div(s.temperature).softmax(dim=-1)
         general = s.temperature**2 * cross_entropy(scores / s.temperature, teacher)
         return {"loss": self.label_loss(scores, labels), "general": general}
 

@@ -26,4 +26,6 @@ class ProLipSettings(MethodSettings):
     scale: PositiveFloat | None = 100.0
 
 
-METHOD = Declaration("prolip", "2410.05270", "ProLIP", ProLipSettings, image="layers", text="features")
+METHOD = Declaration(
+    "prolip", "2410.05270", "ProLIP", ProLipSettings, trains="at once", image="layers", text="features"
+)

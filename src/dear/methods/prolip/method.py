@@ -8,13 +8,14 @@ from torch.nn.functional import normalize
 
 from dear.backbone.clip import Clip
 from dear.methods.base import ImageFeatures, Method, Readout, TrainingImages, Trunk
-from dear.methods.prolip import ProLipSettings
+from dear.methods.optional import UsesAllImages
+from dear.methods.prolip import METHOD, ProLipSettings
 
 EPS = 1e-4
 """Adam's epsilon, as in the code."""
 
 
-class ProLIP(Method):
+class ProLIP(Method, UsesAllImages):
     """The matrix P that projects the image tower's output x into the joint space, from CLIP's P_0, trained by
 
         cross-entropy of 100 cos(x P, text features) + lambda |P - P_0|^2,   lambda = 1 / shots
@@ -29,15 +30,13 @@ class ProLIP(Method):
     few-shot runs with validation images are searched on these; nothing is searched here.
     """
 
-    name = "prolip"
+    declaration = METHOD
     settings: ProLipSettings
-    takes_steps = False
 
     def __init__(
         self, clip: Clip, generator: torch.Generator, settings: ProLipSettings | None = None
     ) -> None:
-        super().__init__(clip, settings or ProLipSettings())
-        del generator  # nothing is drawn
+        super().__init__(clip, generator, s := settings or ProLipSettings(), scale=s.scale)
         self.projection = nn.Parameter(clip.image.projection.detach().clone())
 
     @torch.enable_grad()

@@ -11,14 +11,15 @@ from torch.nn.functional import batch_norm, interpolate, kl_div, linear, log_sof
 from dear.backbone.clip import Clip, tensors_hash
 from dear.backbone.towers import outside_autocast
 from dear.methods.base import ImageFeatures, Labels, Losses, Method, Target, TextFeatures, Trunk
-from dear.methods.promptkd import PromptKdSettings
+from dear.methods.optional import ComputesTargets, HasTeacher, ResizesTensors
+from dear.methods.promptkd import METHOD, PromptKdSettings
 from dear.methods.shared import deep_prompts, image_injection, linear_values
 
 MOMENTUM = 0.1
 """Weight of a batch in the running statistics of BatchNorm: torch's default."""
 
 
-class PromptKD(Method):
+class PromptKD(Method, ComputesTargets, HasTeacher, ResizesTensors):
     """A student of an image tower only: it has deep prompts, and a projector from its embedding into the
     teacher's joint space, where the teacher's class features are. It learns the teacher's scores of images,
     whose labels are not used.
@@ -35,7 +36,7 @@ class PromptKD(Method):
     Without a teacher (in a bundle) it scores the classes whose features it holds and no others.
     """
 
-    name = "promptkd"
+    declaration = METHOD
     settings: PromptKdSettings
     target = "view"
     teacher: Method | None
@@ -46,7 +47,7 @@ class PromptKD(Method):
     def __init__(
         self, clip: Clip, generator: torch.Generator, settings: PromptKdSettings | None = None
     ) -> None:
-        super().__init__(clip, s := settings or PromptKdSettings())
+        super().__init__(clip, generator, s := settings or PromptKdSettings())
         self.image_from = 1
         self.__dict__["teacher"] = None  # frozen: not a submodule, so neither trained nor saved
         drawn = deep_prompts(clip.image, s.depth, s.tokens, s.token_std, generator, share=s.share)
@@ -120,7 +121,7 @@ class PromptKD(Method):
         s, text = self.settings, self.text_features()
         with outside_autocast(text.device):
             teacher_scores = self.teacher.clip.scale * frozen.to(text) @ text.T
-        scores = self.scores(self.image_features(trunk), text)
+        scores = self.training_logits(self.image_features(trunk), text)
         student, teacher = (log_softmax(logits / s.temperature, dim=1) for logits in (scores, teacher_scores))
         divergence = kl_div(student, teacher, reduction="sum", log_target=True)
         divergence = divergence * s.temperature**2 / scores.numel()
@@ -136,7 +137,7 @@ class PromptKD(Method):
     def stored_tensors(self) -> dict[str, Tensor]:
         return super().stored_tensors() | dict(self.named_buffers())
 
-    def make_room(self, tensors: Mapping[str, Tensor]) -> None:
+    def resize_to(self, tensors: Mapping[str, Tensor]) -> None:
         """Without a teacher: take the width of the stored joint space, and no classes but the stored ones."""
         if self.teacher is not None:
             return

@@ -13,12 +13,13 @@ from dear.backbone.clip import Clip, fill
 from dear.backbone.text import TextTrunk
 from dear.methods.base import ImageFeatures, Labels, Losses, Method, Target, TextFeatures, Trunk
 from dear.methods.context import context_ids, initial_context
-from dear.methods.promptsrc import PromptSrcSettings
+from dear.methods.optional import StepHooks
+from dear.methods.promptsrc import METHOD, PromptSrcSettings
 from dear.methods.shared import add_epoch, deep_prompts, image_injection, text_injection
 from dear.methods.shared_settings import imagenet_templates
 
 
-class PromptSRC(Method):
+class PromptSRC(Method, StepHooks):
     """Self-regularized prompts: in each of the first layers of a tower, new prompts replace the previous
     ones; features and scores are regularized towards those of the frozen CLIP, whose text features are means
     over many templates; the final prompts are a Gaussian-weighted mean over epochs.
@@ -31,7 +32,7 @@ class PromptSRC(Method):
     constant).
     """
 
-    name = "promptsrc"
+    declaration = METHOD
     settings: PromptSrcSettings
     target = "trunk"
     placed: TextTrunk
@@ -41,7 +42,7 @@ class PromptSRC(Method):
     def __init__(
         self, clip: Clip, generator: torch.Generator, settings: PromptSrcSettings | None = None
     ) -> None:
-        super().__init__(clip, s := settings or PromptSrcSettings())
+        super().__init__(clip, generator, s := settings or PromptSrcSettings())
         self.image_from = self.text_from = 1
         towers = ((clip.image, s.image_depth, s.image_tokens), (clip.text, s.text_depth, s.text_tokens))
         image, text = (
@@ -52,25 +53,25 @@ class PromptSRC(Method):
         self.image_prompts, self.text_prompts = nn.Parameter(image), nn.Parameter(text)
         self.register_buffer("image_average", image.new_zeros(image.shape))
         self.register_buffer("text_average", text.new_zeros(text.shape))
-        self._teacher: Tensor | None = None
+        self._text_targets: Tensor | None = None
 
     @torch.no_grad()
     def set_classes(self, classnames: Sequence[str], templates: Sequence[str]) -> None:
         super().set_classes(classnames, templates)
-        self.templates, self._teacher = tuple(templates), None
+        self.templates, self._text_targets = tuple(templates), None
         ids = context_ids(self.clip, classnames, self.settings.words, self.settings.text_tokens)
         self.placed = self.clip.text.trunk(ids, 1)
 
     @torch.no_grad()
-    def teacher(self) -> Float[Tensor, "class embed"]:
+    def text_targets(self) -> Float[Tensor, "class embed"]:
         """The frozen CLIP's unit text features, averaged over the templates; computed on first use."""
-        if self._teacher is None:
+        if self._text_targets is None:
             templates: Sequence[str] = self.templates
             if self.settings.teacher == "imagenet":
                 templates = imagenet_templates()
             encoded = [self.clip.encode_text(fill(template, self.classnames)) for template in templates]
-            self._teacher = normalize(torch.stack(encoded).mean(dim=0), dim=-1)
-        return self._teacher
+            self._text_targets = normalize(torch.stack(encoded).mean(dim=0), dim=-1)
+        return self._text_targets
 
     def image_features(self, trunk: Trunk) -> ImageFeatures:
         return self.class_feature(trunk, image_injection(self.clip.image, self.image_prompts)).unsqueeze(0)
@@ -81,14 +82,15 @@ class PromptSRC(Method):
 
     def loss(self, trunk: Trunk, labels: Labels, frozen: Target = None) -> Losses:
         """Cross-entropy plus distances of features and scores from the frozen ones."""
-        s, teacher = self.settings, self.teacher()
+        s, targets = self.settings, self.text_targets()
         frozen = self.frozen_image(trunk) if frozen is None else frozen
         image, text = self.image_features(trunk), self.text_features()
-        scores = self.scores(image, text)
+        scores = self.training_logits(image, text)
         ce = self.label_loss(scores, labels)
-        text_distance = l1_loss(text, teacher)
+        text_distance = l1_loss(text, targets)
         image_distance = l1_loss(image[0], frozen)
-        student, target = log_softmax(scores, 1), log_softmax(self.scores(frozen.unsqueeze(0), teacher), 1)
+        frozen_scores = self.training_logits(frozen.unsqueeze(0), targets)
+        student, target = log_softmax(scores, 1), log_softmax(frozen_scores, 1)
         divergence = kl_div(student, target, reduction="sum", log_target=True) / scores.numel()
         loss = (
             ce + s.text_weight * text_distance + s.image_weight * image_distance + s.logit_weight * divergence

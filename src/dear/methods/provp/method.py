@@ -13,12 +13,13 @@ from dear.backbone.change import Injection
 from dear.backbone.clip import Clip
 from dear.backbone.towers import outside_autocast
 from dear.methods.base import ImageFeatures, Labels, Losses, Method, Target, TokenLayout, Trunk
-from dear.methods.provp import ProVpSettings
+from dear.methods.optional import PlacesTokens
+from dear.methods.provp import METHOD, ProVpSettings
 from dear.methods.shared import uniform
 from dear.methods.shared_settings import templates_or
 
 
-class ProVP(Method):
+class ProVP(Method, PlacesTokens):
     """Progressive visual prompts: those of layer 1 stand between the class token and the patches, after the
     first LayerNorm and without positions; at a later layer, beta times its own prompts plus (1 - beta) times
     the previous layer's outputs stand there. Class features are the frozen CLIP's, with hand-written
@@ -35,13 +36,13 @@ class ProVP(Method):
     best on the test images, on novel classes too.
     """
 
-    name = "provp"
+    declaration = METHOD
     settings: ProVpSettings
     layout = TokenLayout(before_patches=True)
     target = "trunk"
 
     def __init__(self, clip: Clip, generator: torch.Generator, settings: ProVpSettings | None = None) -> None:
-        super().__init__(clip, s := settings or ProVpSettings())
+        super().__init__(clip, generator, s := settings or ProVpSettings())
         self.image_from = 1
         tower, patch = clip.image, s.start_patch or clip.image.patch_size
         bound = math.sqrt(6 / (3 * patch**2 + tower.width))
@@ -63,7 +64,7 @@ class ProVP(Method):
         """
         frozen = self.frozen_image(trunk) if frozen is None else frozen
         image = self.image_features(trunk)
-        ce = self.label_loss(self.scores(image, self.text_features()), labels)
+        ce = self.label_loss(self.training_logits(image, self.text_features()), labels)
         own_feature = torch.arange(len(labels), device=labels.device)
         with outside_autocast(image.device):
             cosines = image[0] @ frozen.to(image.dtype).T

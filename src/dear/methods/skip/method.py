@@ -16,14 +16,16 @@ from dear.backbone.clip import Clip
 from dear.backbone.towers import outside_autocast
 from dear.data.fewshot import items_by_class
 from dear.methods.base import ImageFeatures, Labels, Losses, Method, Target, Trunk
+from dear.methods.optional import StepHooks, TrainsBlocks
+from dear.methods.shared import first_layers
 from dear.methods.shared_settings import templates_or
-from dear.methods.skip import SkipSettings
+from dear.methods.skip import METHOD, SkipSettings
 
 STEEP = 5.0
 """Where the last rank lies on the exponential that gives the probability to stay."""
 
 
-class SkipTuning(Method):
+class SkipTuning(Method, StepHooks, TrainsBlocks):
     """CLIP's layers from ``first`` on, the final LayerNorms and the projections of both towers, trained as
     they are, without added tokens or layers. The towers' early layers are the trunk (layer skip), and a
     batch's loss is computed among few of the classes (class skip, `remaining_classes`). Other classes are
@@ -46,14 +48,14 @@ class SkipTuning(Method):
     [ours].
     """
 
-    name = "skip"
+    declaration = METHOD
     settings: SkipSettings
     mask_seed: Int[Tensor, ""]
     kept_ranks: Bool[Tensor, "class"]
 
     def __init__(self, clip: Clip, generator: torch.Generator, settings: SkipSettings | None = None) -> None:
-        super().__init__(clip, s := settings or SkipSettings())
-        self.image_from, self.text_from = self.spans_begin(s.first, s.share)
+        super().__init__(clip, generator, s := settings or SkipSettings())
+        self.image_from, self.text_from = first_layers(clip, s, s.first, share=s.share)
         self.image, self.text = (
             clip.image.trainable_copy(self.image_from),
             clip.text.trainable_copy(self.text_from),
@@ -73,7 +75,7 @@ class SkipTuning(Method):
 
     def image_block(self, layer: int) -> Block:
         late = layer - self.image_from
-        return super().image_block(layer) if late < 0 else self.image.block(late + 1)
+        return self.clip.image.block(layer) if late < 0 else self.image.block(late + 1)
 
     def image_features(self, trunk: Trunk) -> ImageFeatures:
         token = torch.zeros(1, dtype=torch.long, device=trunk.device)
@@ -95,7 +97,7 @@ class SkipTuning(Method):
         del frozen
         image = self.image_features(trunk)
         classes = self.remaining_classes(image[0], labels)
-        logits = self.scores(image, self.text_features(classes))
+        logits = self.training_logits(image, self.text_features(classes))
         return {"loss": self.label_loss(logits, torch.searchsorted(classes, labels))}
 
     @torch.no_grad()

@@ -24,8 +24,9 @@ from dear.methods.base import (
     Trunk,
 )
 from dear.methods.context import PLACEHOLDER, lengths, prompt_ids
+from dear.methods.optional import ComputesTargets, ResizesTensors, StepHooks, UsesAllImages
 from dear.methods.shared import add_epoch, deep_prompts, image_injection, linear_values, text_injection
-from dear.methods.tac import TacSettings
+from dear.methods.tac import METHOD, TacSettings
 
 SENTENCES = 256
 """Descriptions that are encoded at a time."""
@@ -34,7 +35,7 @@ ROUNDS = 1000
 """Most rounds of k-means; tens of classes take a few."""
 
 
-class TAC(Method):
+class TAC(Method, ComputesTargets, ResizesTensors, StepHooks, UsesAllImages):
     """Task-aware clusters. The descriptions of a class give its target d_c, the frozen CLIP's mean feature;
     k-means finds the centers M of the targets of the training classes. Two linear maps make cluster tokens of
     M, the same for all layers, which enter each of the first layers of a tower anew, with its own prompts:
@@ -66,7 +67,7 @@ class TAC(Method):
     included.
     """
 
-    name = "tac"
+    declaration = METHOD
     settings: TacSettings
     target = "whole"
     centers: Float[Tensor, "cluster embed"]
@@ -75,10 +76,10 @@ class TAC(Method):
     placed: TextTrunk
 
     def __init__(self, clip: Clip, generator: torch.Generator, settings: TacSettings | None = None) -> None:
-        super().__init__(clip, s := settings or TacSettings())
+        super().__init__(clip, generator, s := settings or TacSettings())
         self.image_from = self.text_from = 1
         self.views_per_image = s.views
-        self._teacher: Tensor | None = None
+        self._text_targets: Tensor | None = None
         self._step_seed: int | None = None
         like, embed = clip.image.projection, clip.image.embed_dim
         towers = ((clip.image, s.image_depth, s.image_tokens), (clip.text, s.text_depth, s.text_tokens))
@@ -115,7 +116,7 @@ class TAC(Method):
         raises SettingsError for prompts that do not fit, and with "own" for classes without descriptions.
         """
         super().set_classes(classnames, templates)
-        self._teacher = None
+        self._text_targets = None
         self._check_room()
         clusters_again = self.settings.centers == "own" and len(self.centers)
         self._set_centers(self._cluster() if clusters_again else self.centers)
@@ -145,7 +146,7 @@ class TAC(Method):
         original = tower.side**2 + 1
         tokens = original + clusters + self.settings.image_tokens
         mask = tower.projection.new_zeros(tokens, tokens)
-        if tower.readout is None:  # where patches are pooled, nothing else would read the clusters [ours]
+        if tower.pool is None:  # where patches are pooled, nothing else would read the clusters [ours]
             mask[1:original, original : original + clusters] = float("-inf")
         self.register_buffer("mask", mask, persistent=False)
         self.biases = ComputedBiases()
@@ -160,19 +161,20 @@ class TAC(Method):
 
     def _cluster(self) -> Float[Tensor, "cluster embed"]:
         """Cluster the current classes; returns the unit centers."""
-        teacher, draw = self.teacher(), torch.Generator().manual_seed(int(self.kmeans_seed))
-        centers = kmeans(teacher.cpu().double(), min(self.settings.clusters, len(teacher)), draw)
-        return normalize(centers, dim=-1).to(teacher)
+        targets, draw = self.text_targets(), torch.Generator().manual_seed(int(self.kmeans_seed))
+        centers = kmeans(targets.cpu().double(), min(self.settings.clusters, len(targets)), draw)
+        return normalize(centers, dim=-1).to(targets)
 
     @torch.no_grad()
-    def teacher(self) -> Float[Tensor, "class embed"]:
+    def text_targets(self) -> Float[Tensor, "class embed"]:
         """Unit targets of the text features, computed on first use: the mean feature of each class's
         descriptions. Raises SettingsError for a class without any.
         """
-        if self._teacher is None:
+        if self._text_targets is None:
             described = self.settings.described(self.classnames)
-            self._teacher = normalize(torch.stack([self._mean(sentences) for sentences in described]), dim=-1)
-        return self._teacher
+            means = torch.stack([self._mean(sentences) for sentences in described])
+            self._text_targets = normalize(means, dim=-1)
+        return self._text_targets
 
     def _mean(self, sentences: Sequence[str]) -> Float[Tensor, "embed"]:
         parts = [sentences[at : at + SENTENCES] for at in range(0, len(sentences), SENTENCES)]
@@ -201,13 +203,13 @@ class TAC(Method):
         """Cross-entropy plus distances of features from their targets; during a step, with values dropped.
         Without ``frozen``, the target of an image is the frozen feature of the view.
         """
-        s, teacher = self.settings, self.teacher()
+        s, targets = self.settings, self.text_targets()
         frozen = self.frozen_image(trunk) if frozen is None else frozen
         image, text = self.image_features(trunk)[0], self.text_features()
         if self._step_seed is not None:
             image, frozen = self._drop_values(image, frozen, self._step_seed)
-        ce = self.label_loss(self.scores(image.unsqueeze(0), text), labels)
-        text_distance, image_distance = l1_loss(text, teacher), l1_loss(image, frozen)
+        ce = self.label_loss(self.training_logits(image.unsqueeze(0), text), labels)
+        text_distance, image_distance = l1_loss(text, targets), l1_loss(image, frozen)
         loss = ce + s.text_weight * text_distance + s.image_weight * image_distance
         return {"loss": loss, "ce": ce, "text": text_distance, "image": image_distance}
 
@@ -244,7 +246,7 @@ class TAC(Method):
         """The trained parameters, the cluster centers, and what k-means starts from."""
         return super().stored_tensors() | {"centers": self.centers, "kmeans_seed": self.kmeans_seed}
 
-    def make_room(self, tensors: Mapping[str, Tensor]) -> None:
+    def resize_to(self, tensors: Mapping[str, Tensor]) -> None:
         """Take the number of stored cluster centers."""
         clusters = min(len(tensors["centers"]), self.settings.clusters) if "centers" in tensors else 0
         self._set_centers(self.centers.new_zeros(clusters, self.centers.shape[1]))

@@ -7,9 +7,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from dear.backbone.clip import Clip
 from dear.methods.base import Method, TextFeatures
-from dear.methods.taskres import TaskResSettings
+from dear.methods.taskres import METHOD, TaskResSettings
 
 
 class TaskRes(Method):
@@ -23,17 +22,10 @@ class TaskRes(Method):
     trained beforehand. Class names have spaces, where the code keeps the underscores of its data sets.
     """
 
-    name = "taskres"
+    declaration = METHOD
     settings: TaskResSettings
-    open_vocabulary = False
     base: Float[Tensor, "class embed"]
     residual: nn.Parameter
-
-    def __init__(
-        self, clip: Clip, generator: torch.Generator, settings: TaskResSettings | None = None
-    ) -> None:
-        super().__init__(clip, settings or TaskResSettings())
-        del generator  # nothing is drawn
 
     @torch.no_grad()
     def set_classes(self, classnames: Sequence[str], templates: Sequence[str]) -> None:

@@ -9,20 +9,14 @@ from torch.nn.functional import normalize
 
 from dear.backbone.change import ClassTokens
 from dear.backbone.clip import Clip, span_start
+from dear.backbone.loading.skeleton import QuickGELU
 from dear.backbone.text import TextTrunk
 from dear.errors import SettingsError
 from dear.methods.base import Labels, Losses, Method, Target, TextFeatures, Trunk
 from dear.methods.context import PLACEHOLDER, context_ids
 from dear.methods.shared import cosine_distance, normal, text_injection, two_layers
 from dear.methods.shared_settings import templates_or
-from dear.methods.tcp import TcpSettings
-
-
-class QuickGelu(nn.Module):
-    """x sigmoid(1.702 x), the activation of OpenAI's CLIP."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x * torch.sigmoid(1.702 * x)
+from dear.methods.tcp import METHOD, TcpSettings
 
 
 class TCP(Method):
@@ -41,18 +35,18 @@ class TCP(Method):
     of tokens, which is not here. Towers of any width and any number of tokens are taken [ours].
     """
 
-    name = "tcp"
+    declaration = METHOD
     settings: TcpSettings
     placed: TextTrunk
 
     def __init__(self, clip: Clip, generator: torch.Generator, settings: TcpSettings | None = None) -> None:
-        super().__init__(clip, s := settings or TcpSettings())
+        super().__init__(clip, generator, s := settings or TcpSettings())
         self.text_from = 1
         self.layer = _entry_layer(clip.text.depth, s)
         like, embed, width = clip.text.projection, clip.text.embed_dim, clip.text.width
         self.context = nn.Parameter(normal(like, generator, s.tokens, width, std=s.token_std))
         hidden = max(1, embed // s.reduction)
-        self.meta_net = two_layers(like, generator, embed, hidden, s.tokens * width, QuickGelu())
+        self.meta_net = two_layers(like, generator, embed, hidden, s.tokens * width, QuickGELU())
 
     @torch.no_grad()
     def set_classes(self, classnames: Sequence[str], templates: Sequence[str]) -> None:
@@ -89,7 +83,7 @@ class TCP(Method):
         """Cross-entropy, and the distance of text features from the frozen ones, over all classes."""
         del frozen  # the image features are frozen themselves
         text = self.text_features()
-        ce = self.label_loss(self.scores(self.image_features(trunk), text), labels)
+        ce = self.label_loss(self.training_logits(self.image_features(trunk), text), labels)
         distance = cosine_distance(text, self.frozen_text)
         return {"loss": ce + self.settings.text_weight * distance, "ce": ce, "text": distance}
 

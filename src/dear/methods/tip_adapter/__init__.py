@@ -47,7 +47,9 @@ METHOD = Declaration(
     "2111.03930",
     "TipAdapter",
     TipAdapterSettings,
+    cheap=True,
     open_vocabulary=False,
+    cosine_scores=False,
     image="features",
     text="features",
 )

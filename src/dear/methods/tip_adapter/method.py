@@ -11,7 +11,8 @@ from torch.nn.functional import normalize
 from dear.backbone.clip import Clip
 from dear.errors import SettingsError
 from dear.methods.base import ImageFeatures, Logits, Method, TextFeatures, TrainingImages
-from dear.methods.tip_adapter import TipAdapterSettings
+from dear.methods.optional import ResizesTensors, UsesAllImages
+from dear.methods.tip_adapter import METHOD, TipAdapterSettings
 
 EPS = 1e-4
 """AdamW's epsilon, as in the code: gradients of the keys are small."""
@@ -19,7 +20,7 @@ ENTRIES_AT_ONCE = 2**24
 """Entries of the table of keys and classes that are made at a time."""
 
 
-class TipAdapter(Method):
+class TipAdapter(Method, ResizesTensors, UsesAllImages):
     """A cache of the training images' features (keys) and classes (values), added to zero-shot scores:
 
         scale * f w_c + alpha * sum over the keys k of class c of exp(-beta (1 - f k))
@@ -36,20 +37,15 @@ class TipAdapter(Method):
     learning rate follows its cosine by epochs, in the code by steps.
     """
 
-    name = "tip-adapter"
-    cheap = True
+    declaration = METHOD
     settings: TipAdapterSettings
-    open_vocabulary = False
-    cosine_scores = False
     keys: nn.Parameter
     labels: Int[Tensor, "item"]
 
     def __init__(
         self, clip: Clip, generator: torch.Generator, settings: TipAdapterSettings | None = None
     ) -> None:
-        super().__init__(clip, s := settings or TipAdapterSettings())
-        del generator  # nothing is drawn
-        self.takes_steps = s.allows_steps
+        super().__init__(clip, generator, s := settings or TipAdapterSettings(), scale=s.scale)
         self._fill(clip.image.projection.new_zeros(0, clip.image.embed_dim), torch.zeros(0).long())
 
     def _fill(self, keys: Float[Tensor, "item embed"], labels: Int[Tensor, "item"]) -> None:
@@ -79,7 +75,7 @@ class TipAdapter(Method):
         """The cache, trained or not."""
         return {"keys": self.keys, "labels": self.labels}
 
-    def make_room(self, tensors: Mapping[str, Tensor]) -> None:
+    def resize_to(self, tensors: Mapping[str, Tensor]) -> None:
         """Take the size of the stored cache. Raises SettingsError for a label that is not a class's."""
         labels = tensors.get("labels", self.labels)
         if labels.numel() and not 0 <= int(labels.min()) <= int(labels.max()) < len(self.classnames):

@@ -9,7 +9,7 @@ from dear.backbone.clip import Clip
 from dear.methods.base import ImageFeatures, Method, Trunk
 from dear.methods.shared import deep_prompts, image_injection
 from dear.methods.shared_settings import templates_or
-from dear.methods.vpt import VptSettings
+from dear.methods.vpt import METHOD, VptSettings
 
 
 class VPT(Method):
@@ -26,11 +26,11 @@ class VPT(Method):
     Differs from the code: nothing is cast to half precision.
     """
 
-    name = "vpt"
+    declaration = METHOD
     settings: VptSettings
 
     def __init__(self, clip: Clip, generator: torch.Generator, settings: VptSettings | None = None) -> None:
-        super().__init__(clip, s := settings or VptSettings())
+        super().__init__(clip, generator, s := settings or VptSettings())
         self.image_from = 1
         prompts = deep_prompts(clip.image, s.depth, s.tokens, s.token_std, generator, share=s.share)
         self.image_prompts = nn.Parameter(prompts)

@@ -2,4 +2,6 @@
 
 from dear.methods.declaration import Declaration
 
-METHOD = Declaration("zero-shot", "2103.00020", "ZeroShot", trains=False, image="features", text="features")
+METHOD = Declaration(
+    "zero-shot", "2103.00020", "ZeroShot", trains=None, cheap=True, image="features", text="features"
+)

@@ -72,14 +72,15 @@ function classify() {
   const others = asked();
   if (!image) return;
   ask("result", "predict", { top: $("top").value }, others ? { classes: others } : {}, async (response) => {
-    const { top, none_of_these: none } = await response.json();
-    const longest = Math.max(1e-9, ...top.flatMap((one) => Object.values(one.evidence).map(Math.abs)));
+    const { top, none_of_these: none, decision, decided_class: decided } = await response.json();
     explain(top[0].evidence);
     $("correct").hidden = !info.corrections;
     $("label").value = none ? "none" : top[0].name;
     $("saved").hidden = true;
-    const classes = top.map((one, rank) => candidate(one, rank, rank ? top[0] : top[1], longest));
-    return none ? [el("p", { class: "alert" }, "This looks like none of these."), ...classes] : classes;
+    const classes = top.map((one, rank) => candidate(one, rank, rank ? top[0] : top[1], none));
+    const told = none ? [el("p", { class: "alert" }, `None of these; nearest: ${top[0].name}.`)] : [];
+    if (decision) told.push(el("p", { class: "decision" }, decided ? `Decided: ${decided}.` : "This one goes to a person."));
+    return [...told, ...classes];
   });
 }
 
@@ -103,30 +104,57 @@ async function correct() {
 function explain(evidence) {
   const features = Object.keys(evidence);
   $("said").hidden = features.length < 2;
-  $("said").textContent = "Press a class to see what each feature adds to its score: + speaks for the class, − against it, "
-    + "and the parts sum to the score; features of 0.00 are left out. " + features.map((name) => `“${name}”: ${info.explained[name]}.`).join(" ");
+  $("said").textContent = "In numbers, each feature adds to the score of a class, + for it and − against it; the difference to another class is what "
+    + "decides between the two, and the bars show it; features of 0.00 are left out. " + features.map((name) => `“${name}”: ${info.explained[name]}.`).join(" ");
 }
 
-// A class, expandable to what each feature adds to its score and how that compares with another class.
-function candidate(one, rank, other, longest) {
-  const counted = Object.entries(one.evidence).filter(([feature, value]) => visible(value) || (other && visible(value - other.evidence[feature])));
+// What a feature that speaks for a class says of it, in words.
+function reason(feature, name) {
+  const alone = info.explained[feature]?.match(/by its .* alone$/)?.[0];
+  if (info.explained[feature]?.startsWith("how much more it looks like your images"))
+    return `looks like your photos of “${name}”${alone ? ` ${alone}` : ""}`;
+  if (feature === "class") return `fits the name “${name}”`;
+  if (feature === "rep" || feature === "rest") return `“${feature}” speaks for it`;
+  return `its ${feature} fits the name “${name}”`;
+}
+
+// Why one class has a higher score than another, in a sentence: what counts most, and what speaks against it.
+function sentence(first, second) {
+  const parts = Object.entries(first.evidence).map(([feature, value]) => [feature, value - second.evidence[feature]]);
+  const most = Math.max(...parts.map(([, value]) => Math.abs(value))), strong = 0.25 * most;
+  const pro = parts.filter(([, value]) => value > 0 && value >= strong).sort((a, b) => b[1] - a[1]);
+  const con = parts.filter(([, value]) => value < 0 && -value >= strong).sort((a, b) => a[1] - b[1]);
+  const little = parts.filter(([feature, value]) => feature === "class" && Math.abs(value) < strong);
+  if (!pro.length) return `Rather “${first.name}” than “${second.name}” by very little.`;
+  return `Rather “${first.name}” than “${second.name}”: it ${pro.map(([feature]) => reason(feature, first.name)).join(", and ")}`
+    + (con.length ? `; but it ${con.map(([feature]) => reason(feature, second.name)).join(", and ")}` : "")
+    + (little.length && parts.length > 1 ? "; the name adds little" : "") + ".";
+}
+
+// A class, expandable to why it is more or less likely than another class: in words, and behind a fold in numbers.
+function candidate(one, rank, other, none) {
+  const between = (feature) => one.evidence[feature] - (other ? other.evidence[feature] : 0);
+  const counted = Object.entries(one.evidence).filter(([feature, value]) => visible(value) || visible(between(feature)));
+  const longest = Math.max(1e-9, ...counted.map(([feature]) => Math.abs(between(feature))));
   const rows = counted.map(([feature, value]) => el("tr", {},
     el("th", { scope: "row" }, feature),
-    el("td", { class: "wide" }, signed(value / longest)),
-    el("td", { class: "n" }, number(value)),
-    ...(other ? [el("td", { class: "n" }, number(value - other.evidence[feature]))] : [])));
-  const heads = [["feature", ""], ["adds to the score", ""], ["", ""],
-    ...(other ? [[rank ? "vs. first" : "vs. second", "n", `how much more than to ${other.name}`]] : [])];
+    el("td", { class: "wide" }, signed(between(feature) / longest)),
+    ...(other ? [el("td", { class: "n" }, number(between(feature)))] : []),
+    el("td", { class: "n" }, number(value))));
+  const heads = [["feature", ""], ["", ""], ...(other ? [[rank ? "vs. first" : "vs. second", "n", `how much more than to ${other.name}`]] : []),
+    ["adds to the score", "n"]];
   const table = el("table", {},
     el("thead", {}, el("tr", {}, ...heads.map(([name, kind, title]) => el("th", { scope: "col", class: kind, ...(title ? { title } : {}) }, name)))),
     el("tbody", {}, ...rows),
     ...(rows.length > 1 ? [el("tfoot", {}, el("tr", {}, el("th", { scope: "row" }, "sum"), el("td"),
-      el("td", { class: "n" }, number(one.logit)),
-      ...(other ? [el("td", { class: "n" }, number(one.logit - other.logit))] : [])))] : []));
-  return el("details", rank ? { class: "class" } : { class: "class", open: "" },
+      ...(other ? [el("td", { class: "n" }, number(one.logit - other.logit))] : []),
+      el("td", { class: "n" }, number(one.logit))))] : []));
+  const numbers = el("details", { class: "numbers" }, el("summary", {}, "In numbers"), table);
+  const words = other ? [el("p", { class: "why" }, rank ? sentence(other, one) : sentence(one, other))] : [];
+  return el("details", rank || none ? { class: "class" } : { class: "class", open: "" },
     el("summary", {}, el("span", { class: "name" }, one.name),
       el("span", {}, percent(one.probability)), bar(0, one.probability)),
-    table);
+    ...words, numbers);
 }
 
 const visible = (value) => Math.abs(value) >= 0.005; // does not round to 0.00
@@ -188,7 +216,8 @@ function neighbors() {
 
 function tile(one) {
   const by = Object.entries(one.by).map(([name, value]) => `${name} ${value.toFixed(2)}`);
-  const caption = `${one.score.toFixed(3)} ${one.path}` + (by.length > 1 ? ` (${by.join(", ")})` : "");
+  const label = one.label ? `${one.label === "remove" ? "of no class" : one.label} (corrected) ` : "";
+  const caption = `${label}${one.score.toFixed(3)} ${one.path}` + (by.length > 1 ? ` (${by.join(", ")})` : "");
   const shown = one.thumbnail ? el("img", { alt: one.path, src: `data:image/png;base64,${one.thumbnail}` })
     : el("p", {}, "can no longer be read, was changed or is too large");
   return el("figure", {}, shown, el("figcaption", {}, caption));
@@ -264,9 +293,10 @@ function takeAll(files) {
 
 function take(file) {
   image = file;
-  URL.revokeObjectURL($("preview").src);
+  URL.revokeObjectURL($("preview").src.replace(/#$/, ""));
   $("preview").hidden = true;
   $("preview").src = URL.createObjectURL(file);
+  for (const id of ["correct", "said"]) $(id).hidden = true; // of the picture before; a bad one has none
   document.querySelector("main").classList.add("busy");
   for (const id of [...(info.layers ? ["look"] : []), ...(info.index ? ["near"] : [])]) $(id).hidden = false;
   classify();
@@ -274,12 +304,23 @@ function take(file) {
   if (info.index) neighbors();
 }
 
+// A picture that browsers cannot show, such as HEIC, as the server decodes it.
+async function preview(file) {
+  const form = new FormData();
+  form.append("image", file);
+  try {
+    const shown = await (await answer(await fetch("api/preview", { method: "POST", body: form }))).blob();
+    if (file === image) $("preview").src = `${URL.createObjectURL(shown)}#`;
+  } catch { /* the panel of classes says what is wrong with it */ }
+}
+
 function listen() {
   $("file").addEventListener("change", () => { takeAll([...$("file").files]); $("file").value = ""; });
   $("preview").addEventListener("load", () => {
     $("preview").hidden = false;
     $("preview").classList.toggle("small", $("preview").naturalWidth < 100);
-  }); // not for files that browsers cannot show
+  });
+  $("preview").addEventListener("error", () => { if (!$("preview").src.includes("#")) preview(image); });
   document.addEventListener("paste", (event) => takeAll([...event.clipboardData.files]));
   for (const kind of ["dragover", "dragleave", "drop"])
     document.addEventListener(kind, (event) => {
@@ -319,6 +360,8 @@ async function start() {
       + (zero_shot === undefined ? "" : `zero-shot ${percent(zero_shot)}, `) + `chance ${percent(chance)}.`;
     $("tested").hidden = false;
   }
+  $("operating").textContent = info.operating.join(" ");
+  $("operating").hidden = !info.operating.length;
   table = new PictureTable(info, { answer, el, choose: (file) => {
     take(file);
     $("image").scrollIntoView({ block: "nearest" });

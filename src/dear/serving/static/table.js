@@ -123,10 +123,10 @@ export class PictureTable {
       failed.length ? failed[failed.length - 1].after(row.line) : this.part("rows").prepend(row.line);
     }
     row.line.classList.toggle("failed", Boolean(result.error));
-    row.label.textContent = result.error || result.top[0].name + (result.none_of_these ? " (looks like none of these)" : "");
+    row.label.textContent = result.error || said(result);
     row.label.colSpan = result.error ? 2 : 1;
     row.probability.hidden = Boolean(result.error);
-    row.probability.textContent = result.error ? "" : percent(result.top[0].probability);
+    row.probability.textContent = result.error || result.none_of_these ? "" : percent(result.top[0].probability);
   }
 
   tell(waiting = "") {
@@ -147,13 +147,23 @@ export class PictureTable {
 
   download() {
     const cells = ({ top }) => [0, 1].flatMap((rank) => top?.[rank] ? [top[rank].name, top[rank].probability.toFixed(6)] : ["", ""]);
-    const rows = this.rows.filter((row) => row.result).map(({ title, result }) => [title, ...cells(result), result.none_of_these ? "yes" : "", result.top?.[0]?.name || "", "", result.error || ""]);
-    const header = ["file", "class", "probability", "class_2", "probability_2", "none_of_these", "predicted", "checked", "error"];
+    const done = this.rows.filter((row) => row.result), decides = done.some(({ result }) => result.decision);
+    const decision = (result) => decides ? [result.decision || "", result.decided_class || ""] : [];
+    const rows = done.map(({ title, result }) => [title, ...cells(result), result.none_of_these ? "yes" : "", result.top?.[0]?.name || "", "", ...decision(result), result.error || ""]);
+    const columns = decides ? ["decision", "decided_class"] : [];
+    const header = ["file", "class", "probability", "class_2", "probability_2", "none_of_these", "predicted", "checked", ...columns, "error"];
     // The mark at the beginning tells spreadsheets that it is UTF-8.
     const url = URL.createObjectURL(new Blob(["\ufeff" + csv([header, ...rows])], { type: "text/csv" }));
     this.el("a", { href: url, download: "predictions.csv" }).click();
     setTimeout(() => URL.revokeObjectURL(url), 60_000);
   }
+}
+
+// What a picture shows, in a cell.
+function said({ top, none_of_these: none, decision, decided_class: decided }) {
+  if (none) return `None of these; nearest: ${top[0].name}`;
+  if (decision) return decided ? `${decided}: decided` : `${top[0].name}? To a person`;
+  return top[0].name;
 }
 
 // Text that lines break after / _ - or before a dot, if they must.

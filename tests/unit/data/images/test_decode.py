@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from PIL import Image, ImageCms, ImageFile, ImageOps, features
 
 from dear.data.images.decode import HAS_HEIC, decode, open_image, read_image
-from dear.data.images.photos import picture_of
+from dear.data.images.forms import picture_of
 from dear.errors import DataError
 from dear.limits import LimitError
 from tests.unit.data.photos import gray_tiff
@@ -85,6 +85,14 @@ class TestFiles:
         monkeypatch.setenv("DEAR_LIMIT_IMAGE_PIXELS", str(64 * 32 - 1))
         with pytest.raises(LimitError, match=r"\(64 x 32\): 2,048 pixels"):
             open_image(content)
+
+    def test_the_limit_is_not_that_of_pillow(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 64 * 32 // 3)  # Pillow refuses above twice as many
+        open_image(saved("PNG", (64, 32))).close()
+        assert Image.MAX_IMAGE_PIXELS == 64 * 32 // 3
+        monkeypatch.setenv("DEAR_LIMIT_IMAGE_PIXELS", str(64 * 32 - 1))
+        with pytest.raises(LimitError, match="DEAR_LIMIT_IMAGE_PIXELS"):
+            open_image(saved("PNG", (64, 32)))
 
     @pytest.mark.parametrize("progressive", [False, True])
     def test_scans_over_and_over(self, progressive: bool) -> None:

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from dear.data import image_check
 from dear.data.dataset import Dataset
 from dear.data.images import hashes
 from dear.data.images.hashes import hash_files
@@ -24,13 +23,13 @@ YEAR = 365 * 86400 * 10**9
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of files that are read, as they are."""
-    names, hash_file = list[str](), hashes._hash_file
+    names, read_file = list[str](), hashes._read
 
-    def counted(path: Path) -> bytes:
+    def counted(path: Path) -> hashes.FileFacts:
         names.append(path.name)
-        return hash_file(path)
+        return read_file(path)
 
-    monkeypatch.setattr(hashes, "_hash_file", counted)
+    monkeypatch.setattr(hashes, "_read", counted)
     monkeypatch.setattr(hashes, "SETTLED", 0)
     return names
 
@@ -99,13 +98,13 @@ def test_unchanged_pictures_are_compared_without_decoding(
     as in an empty cache.
     """
     monkeypatch.setattr(hashes, "SETTLED", 0)
-    decoded, decode = list[str](), image_check.decode
+    decoded, decode = list[str](), hashes.decode
 
     def counted(file: Path, **options: Any) -> Any:
         decoded.append(file.name)
         return decode(file, **options)
 
-    monkeypatch.setattr(image_check, "decode", counted)
+    monkeypatch.setattr(hashes, "decode", counted)
     paths = [tmp_path / "photos" / name / f"{number}.png" for name in "ab" for number in range(4)]
     for seed, path in enumerate(paths):
         path.parent.mkdir(parents=True, exist_ok=True)

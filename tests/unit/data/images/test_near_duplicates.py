@@ -15,13 +15,13 @@ from torch import Tensor
 
 from dear.data.images import near_duplicates
 from dear.data.images.decode import decode
+from dear.data.images.forms import picture_of
 from dear.data.images.near_duplicates import (
     NEIGHBORS,
     estimate_dimension,
     find_near_duplicates,
     required_ratio,
 )
-from dear.data.images.photos import picture_of
 from dear.data.images.thumbnails import (
     SIDE,
     are_flat,

@@ -6,12 +6,15 @@ import shutil
 import struct
 import unicodedata
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+import torch
 
 from dear import writing
+from dear.data.check import check_dataset
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.data.sources import archive
@@ -87,6 +90,16 @@ def test_paths_that_climb_out(tmp_path: Path, settings: DataSettings, name: str)
     assert not [*tmp_path.rglob("out.png")]
 
 
+def test_backslashes_between_folders(tmp_path: Path, settings: DataSettings) -> None:
+    """Windows' own tools wrote them; they must not lead out either."""
+    content = picture(tmp_path / "a.png").read_bytes()
+    names = [f"photos\\{name}\\{number}.png" for name in ("ant", "bee") for number in range(3)]
+    data = load(zipped(tmp_path / "windows.zip", dict.fromkeys(names, content)), settings)
+    assert data.classnames == ("ant", "bee")
+    assert sum(map(len, paths(data).values())) == 6
+    refused(zipped(tmp_path / "out.zip", {"..\\ant\\0.png": content}), settings, r"out\.zip")
+
+
 def test_links_are_refused(tmp_path: Path, settings: DataSettings) -> None:
     link = zipfile.ZipInfo("a/1.png")
     link.external_attr = 0o120777 << 16
@@ -108,6 +121,42 @@ def test_damage_leaves_nothing(tmp_path: Path, settings: DataSettings) -> None:
     refused(whole, settings, "is damaged or not a zip")
     (tmp_path / "words.zip").write_text("words")
     refused(tmp_path / "words.zip", settings, "is damaged or not a zip")
+
+
+TABLES = {"t.csv": "path,label\na.png,ant\na.png,bee\n", "u.csv": "sep=;\npath;label\na.png;ant\nb.png;\n"}
+BROKEN = {"empty": b"", "no image": b"no image"}
+
+
+@pytest.mark.parametrize(("table", "line"), [("t.csv", 3), ("u.csv", 4)])
+def test_an_error_in_a_zip_names_the_zip(
+    tmp_path: Path, settings: DataSettings, table: str, line: int
+) -> None:
+    red = picture(tmp_path / "a.png").read_bytes()
+    contents = {"inner/a.png": red, "inner/b.png": red, f"inner/{table}": TABLES[table].encode()}
+    packed = zipped(tmp_path / "d.zip", contents)
+    with pytest.raises(DataError, match=rf"d\.zip/inner/{table}, line {line}") as caught:
+        load(packed, settings)
+    assert "archives" not in str(caught.value)
+    check = check_dataset(str(packed), settings)
+    assert any(f"{packed}/inner/{table}, line {line}" in text for text in check.faults)
+    assert not any("archives" in text for text in check.faults)
+
+
+@pytest.mark.parametrize("content", BROKEN.values(), ids=BROKEN)
+def test_a_broken_image_in_a_zip_is_told_by_the_zip(
+    tmp_path: Path, settings: DataSettings, content: bytes
+) -> None:
+    red = picture(tmp_path / "a.png").read_bytes()
+    packed = zipped(tmp_path / "d.zip", {"ant/0.png": red, "bee/0.png": red + b"x", "bee/1.png": content})
+
+    def read() -> None:
+        data = load(packed, replace(settings, broken="stop"))
+        for images in (data.train, data.test):
+            images.load(torch.arange(len(images)))
+
+    with pytest.raises(DataError, match=r"bee/1\.png") as caught:
+        read()
+    assert "archives" not in str(caught.value)
 
 
 def test_a_zip_that_unpacks_to_many_times_its_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,4 +233,4 @@ def test_tables_that_list_no_images_beside_folders(tmp_path: Path, settings: Dat
         assert load_dataset(str(pack(tmp_path / "e.zip", folder)), settings).classnames == ("x",)
     told = [str(warning.message) for warning in warnings]
     assert any("e: its table train.csv says what its classes are, not its folders" in note for note in told)
-    assert "e: there is a single class, 'x': every image would be predicted as it" in told
+    assert "e: there is a single class, 'x': what is fitted to it predicts it for every image" in told

@@ -11,7 +11,7 @@ import pytest
 from dear.adapters.review import apply_labels
 from dear.data.check import check_dataset
 from dear.data.dataset import Dataset
-from dear.data.images.photos import file_hash
+from dear.data.images.forms import file_hash
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.data.sources.corrections import REMOVE, Correction, merge_corrections, read_corrections

@@ -15,6 +15,14 @@ from tests.helpers.data import pack
 from tests.unit.data.photos import class_folders, load, paths, picture, refused
 
 
+def test_an_image_without_a_label_is_told_by_its_line(tmp_path: Path, settings: DataSettings) -> None:
+    class_folders(tmp_path, {"a": 2})
+    for label in ("null", '""', '"  "'):
+        text = f'{{"path": "a/0.png", "label": "ant"}}\n{{"path": "a/1.png", "label": {label}}}\n'
+        (tmp_path / "list.jsonl").write_text(text)
+        refused(tmp_path / "list.jsonl", settings, r"line 2: a/1\.png has no label")
+
+
 class TestTable:
     ROWS = (
         ("a/0.png", "ant", "train"),
@@ -131,6 +139,10 @@ def labels(two: Path, text: str, settings: DataSettings, name: str = "list.csv")
         "path;label\r\na/0.png;ant\r\nb/0.png;bee\r\n",
         "\ufeffpath;label\na/0.png;ant\nb/0.png;bee\n;\n;\n",
         "path;label;note, or remark\na/0.png;ant;x, y\nb/0.png;bee;\n",
+        "sep=;\npath;label\na/0.png;ant\nb/0.png;bee\n",  # as Excel writes and reads
+        '\ufeff"sep=;"\r\npath;label;"x,y,z"\r\na/0.png;ant;\r\nb/0.png;bee;\r\n',
+        "SEP=\t\npath\tlabel\na/0.png\tant\nb/0.png\tbee\n",
+        "sep=|\npath|label\na/0.png|ant\nb/0.png|bee\n",
         "path\tlabel\na/0.png\tant\nb/0.png\tbee\n",
         "path,label\na\\0.png,ant\nb\\0.png,bee\n",
         "path,label\n.\\a\\0.png,ant\nb\\0.png ,bee\n",
@@ -139,6 +151,33 @@ def labels(two: Path, text: str, settings: DataSettings, name: str = "list.csv")
 def test_columns_and_paths(two: Path, settings: DataSettings, text: str) -> None:
     found = {path.removeprefix("./"): name for path, name in labels(two, text, settings).items()}
     assert found == {"a/0.png": "ant", "b/0.png": "bee"}
+
+
+@pytest.mark.parametrize(
+    ("labels", "told"),
+    [
+        (("ant", "ant\u200b"), "'ant' in 2 ways"),
+        (("sea lion", "sea\u00a0 lion"), "'sea lion' in 2 ways"),
+        (("caf\u00e9", "cafe\u0301"), "'caf\u00e9' in 2 ways"),
+        (("ant", " ant "), ""),  # which every reader of tables drops
+        (("ant", "Ant-2"), ""),
+    ],
+)
+def test_labels_that_look_the_same_are_told(
+    two: Path, settings: DataSettings, labels: tuple[str, str], told: str
+) -> None:
+    rows = [f"a/{number}.png,{label}" for number, label in enumerate(labels)]
+    for number in range(2):
+        picture(two / "a" / f"{number}.png", 50 * number)
+    (two / "list.csv").write_text("\n".join(["path,label", *rows, "b/0.png,bee"]), encoding="utf-8")
+    data = load(two / "list.csv", replace(settings, test_share=0.0))
+    pairs = [(two / "a/0.png", labels[0]), (two / "a/1.png", labels[1]), (two / "b/0.png", "bee")]
+    paths, names = zip(*pairs, strict=True)
+    of_objects = load(([*paths], [*names]), replace(settings, test_share=0.0))
+    for found in (data, of_objects):
+        notes = [note for note in found.notes if "look the same" in note]
+        assert [told in note for note in notes] == ([True] if told else [])
+        assert len(found.classnames) == (2 if told or labels[0] == labels[1].strip() else 3)
 
 
 def test_an_apostrophe_before_what_looks_like_a_formula(two: Path, settings: DataSettings) -> None:

@@ -18,7 +18,7 @@ from torch.nn.functional import linear
 from dear.backbone.attention import attend, attention_weights
 
 
-class ReadOut(nn.Module):
+class Pool(nn.Module):
     """Pools the last layer's image tokens, without the first ``skip`` of them.
 
     ``norm`` is applied to each token before pooling.
@@ -56,7 +56,7 @@ class ReadOut(nn.Module):
         """The part of the pooled token that does not depend on the tokens."""
 
 
-class MeanReadOut(ReadOut):
+class MeanPool(Pool):
     """The mean of the tokens."""
 
     @property
@@ -83,7 +83,7 @@ class MeanReadOut(ReadOut):
         return torch.zeros(self.width)
 
 
-class AttentionReadOut(ReadOut):
+class AttentionPool(Pool):
     """Attention of a learned query to the tokens, by several heads (the MAP head of SigLIP).
 
     Source: timm ``AttentionPoolLatent``; its last residual MLP is the tower's ``ln_final``, a

@@ -1,4 +1,4 @@
-"""Read images for a predictor, in batches, and remember their features in the cache folder, so that they are
+"""Read images for an encoder, in batches, and remember their features in the cache folder, so that they are
 encoded once, whatever they are called.
 """
 
@@ -7,25 +7,24 @@ from contextlib import closing
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from dear.adapters.bundle import Bundle
+from dear.adapters.encoder import Encoder
 from dear.adapters.results import Unreadable
 from dear.backbone.clip import tensors_hash
 from dear.data.dataset import fingerprint
+from dear.data.images.forms import HASH_BYTES, hash_image, hash_pixels, picture_of
 from dear.data.images.hashes import recall_features, remember_features
-from dear.data.images.photos import HASH_BYTES, hash_image, hash_pixels, in_parallel, picture_of
+from dear.data.images.photos import in_parallel
 from dear.data.images.transforms import ahead, eval_view, to_unit
 from dear.data.settings import DataSettings
 from dear.data.sources.objects import each_image
 from dear.errors import DataError
-
-if TYPE_CHECKING:
-    from dear.adapters.predictor import Predictor
 
 
 def identify_features(bundle: Bundle) -> str:
@@ -64,14 +63,14 @@ class ReadImage:
 
 
 class ImageReader:
-    """Reads images as a predictor takes them. With ``remember`` features are kept in the cache folder, by
+    """Reads images as an encoder takes them. With ``remember`` features are kept in the cache folder, by
     the content of each and what computes them, and taken from there.
     """
 
-    def __init__(self, predictor: "Predictor", *, remember: bool) -> None:
-        self.predictor, settings = predictor, DataSettings()
+    def __init__(self, encoder: Encoder, *, remember: bool) -> None:
+        self.encoder, settings = encoder, DataSettings()
         self.threads, self.cache = settings.threads, settings.cache_folder() if remember else None
-        vocabulary, clip = predictor.own_vocabulary, predictor.clip
+        vocabulary, clip = encoder.own_vocabulary, encoder.clip
         self.like, self.identity = vocabulary.text, b""
         if remember:
             how = (
@@ -81,8 +80,8 @@ class ImageReader:
                 clip.preprocess,
                 torch.__version__,
             )
-            refuses = predictor.refusal_threshold > -float("inf")
-            facts = identify_features(predictor.bundle), *map(str, (*how, refuses))
+            refuses = encoder.refusal_threshold > -float("inf")
+            facts = identify_features(encoder.bundle), *map(str, (*how, refuses))
             self.identity = fingerprint(*facts).encode()
 
     def read(self, images: Any, batch: int) -> Iterator[list[ReadImage]]:
@@ -115,20 +114,20 @@ class ImageReader:
             features = row.view(-1, self.like.shape[1]).to(self.like.device)
             return ReadImage(file, None, key, (content, remembered[:HASH_BYTES]), features)
         try:
-            if not key or (isinstance(image, Tensor) and self.predictor.has_views(image, axes=3)):
+            if not key or (isinstance(image, Tensor) and self.encoder.has_views(image, axes=3)):
                 # Views of the model's own size have more than 8 bits: what is remembered is of less.
-                return ReadImage(file, self.predictor.preprocess(image), hashes=(content,) if key else ())
+                return ReadImage(file, self.encoder.preprocess(image), hashes=(content,) if key else ())
             picture = picture_of(image)
-            pixels = to_unit(eval_view(picture, self.predictor.clip.preprocess))
+            pixels = to_unit(eval_view(picture, self.encoder.clip.preprocess))
             return ReadImage(file, pixels, key, (content, hash_pixels(picture)))
         except DataError as error:
             return ReadImage(file, Unreadable(file, str(error)))
 
     @torch.no_grad()
     def features(self, images: Sequence[ReadImage]) -> Float[Tensor, "batch feature embed"]:
-        """As `Predictor.encode_all`, of readable images; new ones are remembered."""
+        """As `Encoder.encode_all`, of readable images; new ones are remembered."""
         pixels = [image.pixels for image in images if isinstance(image.pixels, Tensor)]
-        encoded = iter(self.predictor.encode_all(torch.stack(pixels)) if pixels else ())
+        encoded = iter(self.encoder.encode_all(torch.stack(pixels)) if pixels else ())
         rows = [next(encoded) if image.features is None else image.features for image in images]
         new = {
             image.key: image.hashes[1] + row.cpu().contiguous().view(torch.uint8).numpy().tobytes()

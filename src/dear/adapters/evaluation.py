@@ -1,0 +1,86 @@
+"""Evaluate a bundle: its scores, an operating point chosen on the images, accuracy by group, and the page."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from dear.adapters.bundle import Bundle
+from dear.adapters.by_group import GroupAccuracy, accuracy_by_group, read_groups
+from dear.adapters.evaluation_page import write_page_of
+from dear.adapters.facts import BundleScores
+from dear.adapters.operating import OperatingGoal, OperatingPoint
+from dear.adapters.predictor import Predictor
+from dear.adapters.scoring import choose_operating_point, evaluate_images, measure_others
+from dear.data.images.photos import group_names
+from dear.data.loading import as_dataset
+from dear.data.settings import DataSettings
+from dear.reading.files import expanded
+from dear.writing import require_writable
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What `evaluate` found.
+
+    Attributes:
+        operating: The operating point that was asked for, chosen on these images; None if none was.
+        by_group: The accuracy of each group, the worst first; empty if it was not asked for.
+        files: The files of the page, which comes first; empty without one.
+    """
+
+    scores: BundleScores
+    operating: OperatingPoint | None = None
+    by_group: tuple[GroupAccuracy, ...] = ()
+    files: tuple[Path, ...] = ()
+
+
+def evaluate(
+    predictor: Predictor | Bundle | Path | str,
+    data: Any,
+    out: Path | str | None = None,
+    *,
+    split: str = "test",
+    own_classes: bool = True,
+    others: Path | str | None = None,
+    precision: float | None = None,
+    costs: Mapping[Any, float] | Path | str | None = None,
+    per_class: bool = False,
+    by: str | None = None,
+    dataset: DataSettings | None = None,
+) -> Evaluation:
+    """Score a bundle as `evaluate_bundle` does, and more.
+
+    Args:
+        out: Folder of the page evaluation.html and its tables; None writes none.
+        others: Folder of images of none of the classes (`measure_others`).
+        precision, costs, per_class: An operating point to choose on these images, as in `dear.fit`.
+        by: What accuracy is listed by (`read_groups`): a column of the table, "month", "camera" or a pattern.
+        dataset: How the data is read.
+
+    Raises as `evaluate_bundle`, SettingsError for a wrong goal or group, OutputError.
+    """
+    goal = OperatingGoal.of(precision, costs, per_class=per_class)
+    if out is not None:
+        require_writable(expanded(out), "the page to", folder=True)
+    predictor = Predictor.of(predictor)
+    if goal is not None and goal.costs is not None:
+        goal.costs.check(predictor.classes)
+    settings = (dataset or DataSettings()).skip_broken()
+    settings = settings.with_test_share(1.0) if split == "test" else settings
+    loaded = as_dataset(data, settings)
+    let_through = None if others is None else measure_others(predictor, others)
+    scores, predictions, images = evaluate_images(predictor, loaded, split=split, own_classes=own_classes)
+    found = Evaluation(
+        replace(scores, let_through=let_through),
+        None if goal is None else choose_operating_point(goal, predictions, group_names(images), split),
+        () if by is None else accuracy_by_group(predictions, images, read_groups(data, images, by, settings)),
+    )
+    if out is None:
+        return found
+    point = found.operating or (predictor.bundle.training.operating if own_classes else None)
+    rows = [row.row for row in found.by_group]
+    files = write_page_of(
+        out, predictor, loaded.title, found.scores, predictions, images, point=point, by=by, groups=rows
+    )
+    return replace(found, files=files)

@@ -1,0 +1,332 @@
+"""The operating point of a classifier: which images it decides by itself, and which go to a person. Light to
+import: numpy is loaded when it is first used.
+
+A precision is promised by a threshold of the probability of the best class, which is chosen on images that
+the classifier was not fitted on. Costs of mistakes and of a person decide each image by its expected cost.
+"""
+
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from dear.adapters.costs import ASK, CostTable, read_costs
+from dear.errors import SettingsError
+from dear.reading.typed import Number, Range, Share
+from dear.stats import LEVEL, exact_share_bounds, group_share_interval, mean_interval
+from dear.text import FEW, list_names, plural, printable
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+DECIDED, TO_A_PERSON = "decided", ASK
+"""What a prediction says of an image."""
+STEPS = 20
+"""Parts of the images, by their confidence, after each of which a threshold is tried."""
+FIRST = 4
+"""Of these, the parts that the first threshold decides: fewer would hardly spare a person any work."""
+ImageCount = Annotated[int, Range(0, 2**31)]
+
+
+@dataclass(frozen=True)
+class Decided:
+    """What a classifier decides of labeled images that it was not fitted on.
+
+    Attributes:
+        images, groups: How many images there are, and of how many groups; an image that is in none is one.
+        decided, right: How many of them are decided, and how many of these rightly.
+        low, high: Bounds of the share of decided images that are right, each at 95%, by groups.
+        interval: That of the share of images that are decided, at 95%, by groups.
+        per_class: For each class that is decided, how many images become it, how many of these are right,
+            and the bound below that share.
+        cost, cost_interval: The mean cost of an image, and its interval at 95%; 0 without costs.
+        cost_of_best, cost_of_person: The mean cost if every image had its most probable class, and if every
+            image went to a person.
+    """
+
+    images: ImageCount
+    groups: ImageCount
+    decided: ImageCount
+    right: ImageCount
+    low: Share
+    high: Share
+    interval: tuple[Share, Share]
+    per_class: Mapping[str, tuple[ImageCount, ImageCount, Share]] = field(default_factory=dict)
+    cost: Number = 0.0
+    cost_interval: tuple[Number, Number] = (0.0, 0.0)
+    cost_of_best: Number = 0.0
+    cost_of_person: Number | None = None
+
+
+@dataclass(frozen=True)
+class OperatingPoint:
+    """Which images a classifier decides.
+
+    Attributes:
+        precision: The promised share of decided images that are right; None with costs.
+        threshold: The least probability at which the best class is decided; None if no image is.
+        by_class: The same for each class by itself, where it has enough images; None if all have one.
+        costs: The costs by which each image is decided, if there are any.
+        split: The images on which it was chosen: "cross-validation" for training images, each left out.
+        measured: What it decides of those; None if there were none.
+    """
+
+    precision: Share | None = None
+    threshold: Share | None = None
+    by_class: Mapping[str, Share] | None = None
+    costs: CostTable | None = None
+    split: str = ""
+    measured: Decided | None = None
+
+    def threshold_of(self, name: str) -> float:
+        """The least probability at which a class is decided; infinite if it never is."""
+        threshold = self.threshold if self.by_class is None else self.by_class.get(name)
+        return math.inf if threshold is None else threshold
+
+    def decide(self, probabilities: "NDArray[Any]", classes: Sequence[str]) -> "NDArray[Any]":
+        """The number of the class that each image, item x class, is decided to be of; -1 for one that goes to
+        a person.
+        """
+        import numpy as np
+
+        if self.costs is not None:
+            return self.costs.decide(probabilities, classes)
+        best = probabilities.argmax(axis=1)
+        needed = np.array([self.threshold_of(name) for name in classes])[best]
+        is_decided = probabilities[np.arange(len(best)), best] >= needed
+        return np.where(is_decided, best, -1)
+
+
+@dataclass(frozen=True)
+class OperatingGoal:
+    """What is asked of an operating point: a precision, or costs.
+
+    Attributes:
+        precision: The share of decided images that shall be right, from 0.5 to below 1.
+        costs: What mistakes and a person cost (`read_costs`).
+        per_class: Whether the precision shall hold for each class that is decided.
+    """
+
+    precision: float | None = None
+    costs: CostTable | None = None
+    per_class: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        precision: float | None,
+        costs: Mapping[Any, float] | Path | str | None = None,
+        *,
+        per_class: bool = False,
+    ) -> "OperatingGoal | None":
+        """From what a user gives; None for nothing. Raises SettingsError, DataError."""
+        if precision is not None and not 0.5 <= precision < 1:
+            raise SettingsError(f"precision is {precision:g}: it must be at least 0.5 and below 1, as 0.99.")
+        if precision is not None and costs is not None:
+            raise SettingsError("precision and costs both say what is decided: give one of them.")
+        if per_class and precision is None:
+            raise SettingsError("per_class is about a precision: give that too, as 0.99.")
+        if precision is None and costs is None:
+            return None
+        return cls(precision, None if costs is None else read_costs(costs), per_class)
+
+
+def choose_point(
+    goal: OperatingGoal,
+    probabilities: "NDArray[Any]",
+    labels: "NDArray[Any]",
+    groups: Sequence[Hashable],
+    classes: Sequence[str],
+    split: str,
+) -> OperatingPoint:
+    """The operating point for a goal, from the probabilities (item x class) of images that the classifier was
+    not fitted on, their labels and the groups that they are in. ``split`` says which images these are.
+    """
+    import numpy as np
+
+    best = probabilities.argmax(axis=1)
+    confidence, correct, names = probabilities.max(axis=1), best == labels, np.asarray(groups)
+    if goal.costs is not None:
+        point = OperatingPoint(costs=goal.costs, split=split)
+    elif goal.per_class:
+        assert goal.precision is not None
+        thresholds = dict[str, float]()
+        for number, name in enumerate(classes):
+            rows = best == number
+            found = find_threshold(confidence[rows], correct[rows], names[rows], goal.precision)
+            if found is not None:
+                thresholds[name] = found
+        point = OperatingPoint(goal.precision, by_class=thresholds, split=split)
+    else:
+        assert goal.precision is not None
+        found = find_threshold(confidence, correct, names, goal.precision)
+        point = OperatingPoint(goal.precision, found, split=split)
+    measured = measure_point(point, probabilities, labels, groups, classes)
+    return OperatingPoint(point.precision, point.threshold, point.by_class, point.costs, split, measured)
+
+
+def find_threshold(
+    confidence: "NDArray[Any]", correct: "NDArray[Any]", groups: "NDArray[Any]", precision: float
+) -> float | None:
+    """The least threshold of the confidence that is shown to have a precision; None if none is.
+
+    The thresholds that decide 4, 5, ... 20 twentieths of the images are tested one after the other, up to the
+    first whose precision may be lower: whose bound by Clopper and Pearson, at `LEVEL`, is. The first is the
+    first of them that could pass, with all decided images right. Since tests stop there, the chance that
+    the chosen one has a lower precision is at most 1 - `LEVEL`, although it is chosen and tested on the same
+    images, if images with a higher confidence are right at least as often.
+
+    Source: fixed sequences of Angelopoulos et al., Learn then Test, Annals of Applied Statistics 19 (2025).
+    """
+    import numpy as np
+
+    order = np.argsort(-confidence, kind="stable")
+    ranked, right, names = confidence[order], np.asarray(correct, dtype=float)[order], groups[order]
+    threshold = None
+    for part in range(FIRST, STEPS + 1):
+        count = math.ceil(part * len(ranked) / STEPS)
+        if not count:
+            return None
+        count = int((ranked >= ranked[count - 1]).sum())  # with all that have the same
+        if exact_share_bounds(np.ones(count), names[:count])[0] < precision:
+            continue  # too few to show it
+        if exact_share_bounds(right[:count], names[:count])[0] < precision:
+            break
+        threshold = float(ranked[count - 1])
+    return threshold
+
+
+def measure_point(
+    point: OperatingPoint,
+    probabilities: "NDArray[Any]",
+    labels: "NDArray[Any]",
+    groups: Sequence[Hashable],
+    classes: Sequence[str],
+    refused: "NDArray[Any] | None" = None,
+) -> Decided:
+    """What an operating point decides of labeled images; those that are ``refused`` as of none of the classes
+    go to a person. Arguments as of `choose_point`.
+    """
+    import numpy as np
+
+    choices = point.decide(probabilities, classes)
+    if refused is not None:
+        choices = np.where(refused, -1, choices)
+    is_decided, right, names = choices >= 0, choices == labels, np.asarray(groups)
+    low, high = bounds_of(right[is_decided], names[is_decided])
+    per_class = {}
+    for number, name in enumerate(classes):
+        rows = choices == number
+        if rows.any():
+            per_class[name] = (
+                int(rows.sum()),
+                int(right[rows].sum()),
+                bounds_of(right[rows], names[rows])[0],
+            )
+    facts: dict[str, Any] = {}
+    if point.costs is not None:
+        costs, asked = point.costs.matrix(classes), point.costs.of_person(classes)
+        of_person = asked[labels]
+        spent = np.where(is_decided, costs[labels, np.maximum(choices, 0)], of_person)
+        facts = {
+            "cost": float(spent.mean()),
+            "cost_interval": mean_interval(spent, names),
+            "cost_of_best": float(costs[labels, probabilities.argmax(axis=1)].mean()),
+            "cost_of_person": float(of_person.mean()) if np.isfinite(of_person).all() else None,
+        }
+    return Decided(
+        images=len(labels),
+        groups=len(np.unique(names)),
+        decided=int(is_decided.sum()),
+        right=int(right[is_decided].sum()),
+        low=low,
+        high=high,
+        interval=group_share_interval(is_decided, names),
+        per_class=per_class,
+        **facts,
+    )
+
+
+def bounds_of(correct: "NDArray[Any]", groups: "NDArray[Any]") -> tuple[float, float]:
+    """`exact_share_bounds`, from 0 to 1 of no items."""
+    return exact_share_bounds(correct, groups) if len(correct) else (0.0, 1.0)
+
+
+def describe_point(point: OperatingPoint | None) -> list[str]:
+    """What an operating point promises, in lines; none without one."""
+    if point is None:
+        return []
+    measured = point.measured
+    if measured is None:
+        return ["Nothing is decided: there are no images left out to choose an operating point from."]
+    if point.costs is not None:
+        return _describe_costs(measured)
+    percent = f"{100 * (point.precision or 0):.4g}%"
+    if not measured.decided:
+        needed = math.ceil(math.log(1 - LEVEL) / math.log(point.precision or 0.5))
+        noun = "image" if measured.groups == measured.images else "group"
+        which = f"{plural(needed, noun)} that are all right"
+        if point.by_class is not None:
+            return [f"Nothing is decided: no class is shown to be {percent} right, which takes {which}."]
+        if measured.groups < needed:
+            reason = f"that takes {which}, and there are {measured.groups:,}"
+        else:
+            reason = f"of the {plural(measured.images, 'image')}, the surest {FIRST / STEPS:.0%} are not"
+        return [f"Nothing is decided: no threshold is shown to be {percent} right, for {reason}."]
+    share, low, high = measured.decided / measured.images, *measured.interval
+    at = f"accept a probability of {point.threshold:.6g} or more"
+    if point.by_class is not None:
+        at = f"accept the probability of each class ({len(point.by_class)} have one)"
+    decided = f"{share:.1%} of images ({LEVEL:.0%}: {low:.1%} to {high:.1%}) are decided"
+    lines = [f"To be {percent} right, {at}: {decided}, {1 - share:.1%} go to a person."]
+    lines.append(
+        f"{_describe_right(measured)} An image that looks like none of the classes goes to a person too."
+    )
+    if point.by_class is not None:
+        others = [name for name in measured.per_class if name not in point.by_class]
+        if others:
+            lines.append(f"Never decided: {printable(list_names(others, FEW))}.")
+    return lines
+
+
+def _describe_right(measured: Decided) -> str:
+    """How many decided images are right, in a sentence."""
+    share = measured.right / measured.decided
+    by_groups = "" if measured.groups == measured.images else ", by groups"
+    return (
+        f"{measured.right:,} of {measured.decided:,} decided are right, {share:.2%} "
+        f"(at least {measured.low:.2%}, with {LEVEL:.0%} confidence{by_groups})."
+    )
+
+
+def _describe_costs(measured: Decided) -> list[str]:
+    """What deciding by costs costs, in lines."""
+    low, high = measured.cost_interval
+    compared = f"{measured.cost_of_best:.4g} if each had its most probable class"
+    if measured.cost_of_person is not None:
+        compared += f", {measured.cost_of_person:.4g} if each went to a person"
+    share = measured.decided / measured.images
+    lines = [
+        f"By its costs, an image costs {measured.cost:.4g} on average "
+        f"({LEVEL:.0%}: {low:.4g} to {high:.4g}); {compared}.",
+        f"{share:.1%} of images are decided, {1 - share:.1%} go to a person.",
+    ]
+    return [*lines, _describe_right(measured)] if measured.decided else lines
+
+
+def describe_decided(point: OperatingPoint | None, decided: Decided | None) -> list[str]:
+    """What an operating point decides of images on which it was not chosen, and whether its promise holds."""
+    if point is None or decided is None:
+        return []
+    if point.costs is not None:
+        return [
+            f"At the operating point: {line[0].lower()}{line[1:]}" for line in _describe_costs(decided)[:1]
+        ]
+    if not decided.decided:
+        return ["At the operating point nothing is decided: every image goes to a person."]
+    share, percent = decided.decided / decided.images, f"{100 * (point.precision or 0):.4g}%"
+    line = f"At the operating point {share:.1%} of these images are decided. {_describe_right(decided)}"
+    if decided.high < (point.precision or 0):
+        return [f"The promise of {percent} does not hold here: {line[0].lower()}{line[1:]}"]
+    return [f"{line} Promised: {percent}."]

@@ -1,0 +1,85 @@
+"""What a class by its name alone may take from classes with images, and what it finds."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+NAME_COST = 0.005
+"""The largest share of the images of other classes that a class by its name alone may take, on average over
+names that the threshold was not set by."""
+LEVELS = 20
+"""Shares, from `NAME_COST` down to none, that are tried for the names that a threshold is set by."""
+
+
+@dataclass(frozen=True)
+class NameCost:
+    """What a class by its name alone does beside others, measured on left-out images.
+
+    Attributes:
+        threshold: What is taken from its score (`measure_names`).
+        taken: The share of the images of other classes that were right and become the class, by the threshold
+            that the other names set.
+        found: The share of its own images that become it.
+        images: How many images were left out.
+        most: The largest share that one of the names takes in the same way.
+    """
+
+    threshold: float = 0.0
+    taken: float = 0.0
+    found: float = 0.0
+    images: int = 0
+    most: float = 0.0
+
+
+@dataclass(frozen=True)
+class NameMargins:
+    """By how much the score of a class by its name is above the best of the classes beside it.
+
+    Attributes:
+        others: For left-out images of these that are right without it, those above 0.
+        own: For its own images.
+        pairs: How many images of others there are.
+    """
+
+    others: Float[Tensor, "other"]
+    own: Float[Tensor, "own"]
+    pairs: int
+
+
+def measure_names(names: Sequence[NameMargins]) -> NameCost:
+    """The least threshold, from 0 on, with which names take at most `NAME_COST` on average, and what each
+    takes where the others alone set it: the next name is none of those that set it. If this is more, the
+    threshold is raised until it is not, at most to where none of these names takes anything. What is told
+    stays that of the first threshold: of one that was raised until names took little, it would be too
+    little. [ours]
+    """
+    own, pairs = torch.cat([name.own for name in names]), sum(name.pairs for name in names)
+    if not pairs:
+        return NameCost()
+    margins = torch.cat([name.others for name in names])
+    number = torch.cat([torch.full_like(name.others, at) for at, name in enumerate(names)])
+    order = margins.argsort(descending=True)
+    margins, number = margins[order], number[order]
+    threshold, told = 0.0, list[int]()
+    for level in range(LEVELS, -1, -1):
+        share = NAME_COST * level / LEVELS
+        threshold, lost = _quantile(margins, share * pairs), list[int]()
+        for at, name in enumerate(names):
+            is_own: Bool[Tensor, margin] = number == at
+            of_others = _quantile(margins[~is_own], share * (pairs - name.pairs))
+            lost.append(int((margins[is_own] > of_others).sum()))
+        told = told or lost
+        if sum(lost) <= NAME_COST * pairs:
+            break
+    found = float((own > threshold).double().mean())
+    most = max(count / name.pairs for count, name in zip(told, names, strict=True) if name.pairs)
+    return NameCost(threshold, sum(told) / pairs, found, len(own), most)
+
+
+def _quantile(descending: Float[Tensor, "margin"], above: float) -> float:
+    """The margin that at most this many are above; 0 if there are no more."""
+    rank = int(above)
+    return float(descending[rank]) if rank < len(descending) else 0.0

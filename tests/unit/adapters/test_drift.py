@@ -1,0 +1,65 @@
+"""Drift: darkened pictures are found, and no other change is told; without a reference little is said."""
+
+from pathlib import Path
+
+import pytest
+from PIL import ImageEnhance
+
+from dear.adapters.drift import detect_drift
+from dear.adapters.predictor import Predictor
+from dear.backbone.clip import Clip
+from dear.errors import DataError, SettingsError
+from tests.helpers.bundles import small_predictor
+from tests.helpers.server import picture
+
+
+@pytest.fixture
+def predictor(small_clip: Clip, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Predictor:
+    monkeypatch.setenv("DEAR_CACHE", str(tmp_path / "cache"))
+    return small_predictor(small_clip)
+
+
+def draw(folder: Path, first: int, count: int = 30, brightness: float = 1.0) -> Path:
+    folder.mkdir()
+    for seed in range(first, first + count):
+        ImageEnhance.Brightness(picture(seed)).enhance(brightness).save(
+            folder / f"clip{seed // 2}-{seed}.png"
+        )
+    return folder
+
+
+def test_a_darkened_month_is_found(predictor: Predictor, tmp_path: Path) -> None:
+    before, now = draw(tmp_path / "before", 0), draw(tmp_path / "now", 100, brightness=0.4)
+    drift = detect_drift(predictor, now, before, tmp_path / "page")
+    assert drift.is_clear
+    old, new, p = drift.values["brightness"]
+    assert new == pytest.approx(0.4 * old, rel=0.1)
+    assert p < 0.05
+    assert "These images differ from the 30 images" in drift.verdict[0]
+    assert "Unusual brightness" in drift.verdict[1]
+    assert "cannot be known without labels" in drift.verdict[-1]
+    assert len(drift.furthest) == 12
+    assert "Unusual brightness" in (tmp_path / "page" / "drift.html").read_text()
+
+
+def test_the_same_kind_of_pictures_is_no_drift(predictor: Predictor, tmp_path: Path) -> None:
+    drift = detect_drift(predictor, draw(tmp_path / "now", 100), draw(tmp_path / "before", 0))
+    assert not drift.is_clear
+    assert "do not clearly differ" in drift.verdict[0]
+
+
+def test_without_a_reference_nothing_is_tested(predictor: Predictor, tmp_path: Path) -> None:
+    drift = detect_drift(predictor, draw(tmp_path / "now", 100))
+    assert drift.p is None
+    assert "--reference" in drift.verdict[0]
+    few = detect_drift(predictor, tmp_path / "now", draw(tmp_path / "few", 0, 5))
+    assert few.p is None
+    assert "takes 10 groups" in few.verdict[0]
+
+
+def test_what_is_no_folder_of_images_is_refused(predictor: Predictor, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError):
+        detect_drift(predictor, tmp_path / "empty")
+    with pytest.raises(SettingsError):
+        detect_drift(predictor, [picture(1)])

@@ -1,0 +1,106 @@
+"""A fit with an operating point: predictions, the card, files and evaluation say what it decides."""
+
+import csv
+import json
+import warnings
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from dear.adapters.bundle import Bundle
+from dear.adapters.bundle_config import CARD
+from dear.adapters.export import export
+from dear.adapters.fit import fit
+from dear.adapters.operating import OperatingPoint
+from dear.adapters.predictor import Predictor
+from dear.adapters.results import write_predictions
+from dear.adapters.scoring import evaluate_bundle
+from dear.backbone.clip import Clip
+from dear.data.settings import DataSettings
+from dear.errors import UnknownNameError
+
+HUES = {"blue": (40, 60, 200), "green": (40, 180, 60), "red": (200, 50, 40)}
+APART = DataSettings(group="none")
+OPTIONS: dict[str, Any] = {
+    "method": "linear-probe", "model": "tiny", "review": False, "verbose": False, "dataset": APART,
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def small(only_clip: Clip, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:  # noqa: ARG001
+    monkeypatch.setenv("DEAR_CACHE", str(tmp_path / "cache"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def draw(folder: Path, first: int, count: int = 20) -> Path:
+    """Pictures of three colors with noise, which any classifier tells apart."""
+    for label, (name, hue) in enumerate(HUES.items()):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        for number in range(first, first + count):
+            noise = np.random.default_rng([label, number]).integers(-40, 40, (32, 32, 3))
+            pixels = np.clip(noise + hue, 0, 255).astype(np.uint8)
+            Image.fromarray(pixels).save(folder / name / f"{number}.png")
+    return folder
+
+
+def test_a_bundle_keeps_what_it_promised(tmp_path: Path) -> None:
+    photos, new = draw(tmp_path / "photos", 0), draw(tmp_path / "new", 100, 10)
+    fit(photos, tmp_path / "bundle", precision=0.9, refuse=0, **OPTIONS)
+    bundle = Bundle.from_pretrained(tmp_path / "bundle")
+    point = bundle.training.operating
+    assert point is not None
+    assert point.measured is not None
+    assert (point.precision, point.split) == (0.9, "cross-validation")
+    assert point.threshold is not None
+    assert "To be 90% right, accept a probability of" in bundle.verdict
+    assert "To be 90% right" in (tmp_path / "bundle" / CARD).read_text()
+    predictor = Predictor(bundle)
+    predictions = predictor.predict([*sorted(new.rglob("*.png"))])
+    for prediction in predictions:
+        is_sure = prediction.best.probability >= point.threshold
+        assert prediction.decision == ("decided" if is_sure else "to a person")
+        assert prediction.decided_class == (prediction.best.name if is_sure else "")
+    assert "decided" in {prediction.decision for prediction in predictions}
+    write_predictions(tmp_path / "out.csv", predictions)
+    with (tmp_path / "out.csv").open(encoding="utf-8-sig") as file:
+        rows = [*csv.DictReader(file)]
+    assert [row["decision"] for row in rows] == [prediction.decision for prediction in predictions]
+    scores = evaluate_bundle(predictor, str(new))
+    assert scores.decided is not None
+    assert scores.decided.decided == sum(prediction.decision == "decided" for prediction in predictions)
+
+
+def test_what_cannot_be_promised_is_said(tmp_path: Path) -> None:
+    bundle = fit(draw(tmp_path / "photos", 0, 8), precision=0.99, **OPTIONS)
+    assert "Nothing is decided: no threshold is shown to be 99% right" in bundle.verdict
+    [prediction] = Predictor(bundle).predict([Image.new("RGB", (32, 32), "red")])
+    assert (prediction.decision, prediction.decided_class) == ("to a person", "")
+
+
+def test_costs_move_what_is_decided(tmp_path: Path) -> None:
+    photos = draw(tmp_path / "photos", 0, 8)
+    with pytest.raises(UnknownNameError, match="mauve"):
+        fit(photos, costs={"mauve": 3}, **OPTIONS)
+    bundle = fit(photos, costs="red=1000000000", refuse=0, **OPTIONS)
+    assert "By its costs, an image costs" in bundle.verdict
+    read = replace(bundle, temperature=100.0)  # no class is sure
+    [prediction] = Predictor(read).predict([Image.new("RGB", (32, 32), HUES["blue"])])
+    assert (prediction.best.name, prediction.decided_class) == ("blue", "red")
+
+
+def test_an_export_decides_as_its_bundle(tmp_path: Path) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    bundle = fit(draw(tmp_path / "photos", 0, 4), **OPTIONS)
+    point = OperatingPoint(0.9, by_class={"red": 0.75}, split="by hand")
+    bundle = replace(bundle, training=replace(bundle.training, operating=point))
+    export(Predictor(bundle, "cpu"), tmp_path / "model.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    facts = json.loads(session.get_modelmeta().custom_metadata_map["operating"])
+    assert facts == {"precision": 0.9, "thresholds": [None, None, 0.75]}
