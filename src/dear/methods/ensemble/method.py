@@ -23,10 +23,10 @@ from dear.methods.shared import (
 
 
 class Ensemble(Method, LeavesOut, ResizesTensors, WeighsFeatures):
-    """Nothing is trained in steps. With f the unit feature of an image, t_k the
-    text feature of class k, and linear classifiers W_j f + b_j (`dear.methods.ensemble.members`), fitted to
-    the images in their test views: class means, linear discriminants and logistic regressions, and further
-    discriminants, fitted to random views too,
+    """Nothing is trained in steps. With f the unit feature of an image, t_k the text feature of class k, and
+    linear classifiers W_j f + b_j (`dear.methods.ensemble.members`), fitted to the images in their test
+    views: class means, linear discriminants and logistic regressions, and further discriminants, fitted to
+    random views too,
 
         s_k = beta f t_k / tau + sum over j of alpha_j (W_j f + b_j)_k
 
