@@ -119,7 +119,7 @@ class Declaration:
         implementation: Name of its class, in ``method.py`` of its folder.
         settings: Its settings dataclass; a method without settings has no options.
         trains: How it learns from training images: "in steps", by its loss on batches, unless its settings
-            say otherwise (`MethodSettings.allows_steps`); "at once", from all images (`FitsAtOnce`); or None,
+            say otherwise (`MethodSettings.allows_steps`); "at once", by `UsesAllImages`; or None,
             which needs no images and no number of shots.
         cheap: Whether `dear fit` may choose it and leave images out of it: unless settings say otherwise, it
             is fitted at once, in seconds when features are known, and again when it is fitted again.

@@ -4,6 +4,7 @@ import gc
 import json
 import re
 import weakref
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,7 +25,9 @@ from dear.evaluation.runs import run_one
 from dear.evaluation.session import Session
 from dear.evaluation.trial import Trial
 from dear.evaluation.workers import Task
+from dear.methods.base import Method, TrainingImages
 from dear.methods.gda.method import GDA
+from dear.methods.tip_adapter.method import TipAdapter
 from dear.progress import TrainingStep
 from dear.roles.variants import draw_roles, shuffle_roles, with_role
 from dear.writing import UNFINISHED
@@ -35,6 +38,7 @@ from tests.helpers.runs import resolve_run, run_all
 
 TRAINING = {"epochs": 2, "batch": 3, "lr": 1e-2}
 ZERO, DEAR = MethodSetup("zero-shot"), MethodSetup("dear", {"first": 8})
+TIP = MethodSetup("tip-adapter", {"tuned": True})
 
 
 def run(
@@ -122,12 +126,17 @@ def test_all_of_a_training_is_timed(
     seconds = 0.0
     monkeypatch.setattr(protocol, "time", SimpleNamespace(perf_counter=lambda: seconds))
 
-    def prepare(_images: Any) -> None:
-        nonlocal seconds
-        seconds += 50
+    def wait(prepare: Callable[..., None]) -> Callable[..., None]:
+        def prepare_slowly(method: Method, images: TrainingImages) -> None:
+            nonlocal seconds
+            seconds += 50
+            prepare(method, images)
 
-    monkeypatch.setattr(GDA, "before_training", lambda _method, images: prepare(images))
-    for setup in (DEAR, MethodSetup("gda")):
+        return prepare_slowly
+
+    for kind in (TipAdapter, GDA):
+        monkeypatch.setattr(kind, "before_training", wait(kind.before_training))
+    for setup in (TIP, MethodSetup("gda")):
         session = Session()
         resolve = partial(resolve_run, session, roles=role_table(small_clip), train=TRAINING)
         resolved = resolve(small_clip, FewShot(), [noise_dataset()], setup, seed=1, shots=2)
@@ -139,7 +148,7 @@ def test_all_of_a_training_is_timed(
         if step.ends_epoch:
             raise KeyboardInterrupt
 
-    resolved = resolve(small_clip, FewShot(), [noise_dataset()], DEAR, seed=1, shots=2)
+    resolved = resolve(small_clip, FewShot(), [noise_dataset()], TIP, seed=1, shots=2)
     with pytest.raises(KeyboardInterrupt):
         Trial(session, resolved, tmp_path / "state.pt", stop).train(range(4))
     again = Trial(session, resolved, tmp_path / "state.pt")

@@ -211,17 +211,15 @@ def test_a_web_page_of_another_server_is_refused(serve: Serve, origin: str, host
     assert not any(name.startswith("access-control") for name in answer.headers)
 
 
-def test_a_method_that_encodes_names_for_each_image_takes_fewer(
-    serve: Serve, predictor: Predictor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_method_that_encodes_names_for_each_image_takes_fewer(serve: Serve, predictor: Predictor) -> None:
     def count_names(count: int, first: str) -> int:
         names = ",".join(f"{first}{number}" for number in range(count))
         answer = serve().post("/api/predict", params={"classes": names}, content=PNG)
         return int(answer.status_code)
 
     assert (count_names(101, "a"), count_names(1000, "a"), count_names(1001, "a")) == (200, 200, 413)
-    kind = type(predictor.method)
-    monkeypatch.setattr(kind, "declaration", replace(kind.declaration, text_depends_on_image=True))
+    method = predictor.method
+    method.declaration = replace(method.declaration, text_depends_on_image=True)
     assert (count_names(100, "b"), count_names(101, "b")) == (200, 413)
 
 
