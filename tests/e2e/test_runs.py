@@ -61,9 +61,6 @@ def test_a_recipe_runs_and_is_reported(small: Path, photos: Path, out: Path, run
     told = ask(["info", str(record)])
     accuracy = json.loads(record.read_text())["results"]["base"]["accuracy"]
     assert (told["method"], told["accuracy"]["base"]) == ("zero-shot", f"{100 * accuracy:.1f}%")
-    table = small.with_name("predicted.csv")
-    assert ask(["predict", str(record), str(photos), "--out", str(table)])["images"]
-    assert table.read_text().startswith("file,class,probability")
     found = ask(["report", str(out)])
     assert found["records"] == 1
     assert Path(found["html"]).is_file()
