@@ -40,7 +40,7 @@ def describe(name: str) -> str:
     first = (inspect.getdoc(value) or "").partition("\n\n")[0].replace("\n", " ") if is_code else ""
     lines = [f"### {name}", ""]
     if is_code:
-        lines += ["```python", signature(value, name.rpartition(".")[2]), "```", ""]
+        lines += ["```py", signature(value, name.rpartition(".")[2]), "```", ""]
     return "\n".join([*lines, *([first, ""] if first else []), ""])
 
 

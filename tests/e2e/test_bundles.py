@@ -138,7 +138,7 @@ def test_steering_stands_beside_the_own_weights(
     run(["eval", str(bundle), str(photos), "--decoupled", "--out", str(tmp_path / "page")])
     page = (tmp_path / "page" / "evaluation.html").read_text(encoding="utf-8")
     assert f"{unsteered['accuracy']:.1%} are right" in page
-    for wrong in (["--fusion", "colour=0"], ["--fusion", "color"], ["--fusion", "color=0", "--decoupled"]):
+    for wrong in (["--fusion", "colors=0"], ["--fusion", "color"], ["--fusion", "color=0", "--decoupled"]):
         for command in (["predict", str(bundle), tested[0]], ["eval", str(bundle), str(photos)]):
             assert run([*command, *wrong], 2)[1].count("\n") == 1
     out = tmp_path / "p.jsonl"

@@ -9,9 +9,11 @@ import open_clip
 import timm
 import torch
 from timm.models.vitamin import VitCfg, VitConvCfg
-from torch import nn
+from torch import Tensor, nn
 
+from dear.backbone.loading.convert import to_towers
 from dear.backbone.loading.open_clip_format import build_from, initial_weights_from
+from dear.backbone.vision import VisionTower
 
 DEPTH, TEXT_DEPTH, CONTEXT, WORDS, EMBED = 3, 2, 11, 97, 13
 HEADS, GRID = 3, 3
@@ -100,3 +102,22 @@ def ids(network: Any, texts: int = 3) -> torch.Tensor:
     for row, length in zip(found, (4, 9, 6), strict=False):
         row[length], row[length + 1 :] = end, 1 if end < 5 else 0
     return found
+
+
+KINDS = {
+    "CLIP's own": "ViT-B-16",
+    "a class token, blocks of timm": "MobileCLIP2-L-14",
+    "a LayerNorm of the heads, rotary": "EVA02-B-16",
+    "normalized last": "EVA02-E-14",
+    "a mean": "ViT-L-14-CLIPA",
+    "a mean of normalized tokens": "vit_medium_patch16_gap_256",
+    "a mean on a convolutional stem": "ViTamin-S",
+    "attention to the patches": "ViT-B-16-SigLIP",
+    "attention to all tokens, rotary": "PE-Core-B-16",
+    "attention without class token, rotary": "PE-Core-bigG-14-448",
+}
+
+
+def made(name: str) -> tuple[VisionTower, Tensor]:
+    network = shrunk(name).double()
+    return to_towers(network)[0].requires_grad_(False), pixels(network).double()

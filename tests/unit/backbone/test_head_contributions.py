@@ -10,25 +10,7 @@ from dear.backbone.head_contributions import Convention, grouped_contributions, 
 from dear.backbone.loading.convert import to_towers
 from dear.backbone.vision import VisionTower
 from tests.conftest import MakeModel
-from tests.unit.backbone.shrunk import pixels, shrunk
-
-KINDS = {
-    "CLIP's own": "ViT-B-16",
-    "a class token, blocks of timm": "MobileCLIP2-L-14",
-    "a LayerNorm of the heads, rotary": "EVA02-B-16",
-    "normalized last": "EVA02-E-14",
-    "a mean": "ViT-L-14-CLIPA",
-    "a mean of normalized tokens": "vit_medium_patch16_gap_256",
-    "a mean on a convolutional stem": "ViTamin-S",
-    "attention to the patches": "ViT-B-16-SigLIP",
-    "attention to all tokens, rotary": "PE-Core-B-16",
-    "attention without class token, rotary": "PE-Core-bigG-14-448",
-}
-
-
-def made(name: str) -> tuple[VisionTower, Tensor]:
-    network = shrunk(name).double()
-    return to_towers(network)[0].requires_grad_(False), pixels(network).double()
+from tests.unit.backbone.shrunk import KINDS, made
 
 
 @pytest.mark.parametrize("name", KINDS.values(), ids=KINDS)

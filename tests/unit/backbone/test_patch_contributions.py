@@ -7,7 +7,7 @@ import torch
 
 from dear.backbone.head_contributions import head_contributions
 from dear.backbone.patch_contributions import class_token_contributions, patch_contributions
-from tests.unit.backbone.test_head_contributions import KINDS, made
+from tests.unit.backbone.shrunk import KINDS, made
 
 
 @pytest.mark.parametrize("name", KINDS.values(), ids=KINDS)
