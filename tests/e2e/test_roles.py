@@ -38,7 +38,7 @@ def test_assign_show_and_compare(spans: Path, tmp_path: Path, ask: Ask, run: Run
     assert found["roles"] == json.loads(out.read_text())
     assert (found["roles"]["weights"]["model"], len(found["roles"]["heads"])) == ("small", 6)
     page = html.read_text(encoding="utf-8")
-    assert page.count("<svg") == 1
+    assert page.count("<svg") == 3  # the heads, their entropies, and the phrases
     assert "the color teal" in page
     assert "http" not in page.replace("http://www.w3.org", "")
     # Shown to people, shuffled for an ablation, and compared with itself.
@@ -95,7 +95,7 @@ def test_discover(small: Clip, photos: Path, tmp_path: Path, run: Run) -> None:
     assert all((tmp_path / name).is_file() for name in files.values())
     page = (tmp_path / "roles.html").read_text()
     # The table, which is part of the keys of runs, has neither the pictures nor the curve.
-    assert page.count("data:image/jpeg") == 8
+    assert page.count("data:image/jpeg") == 8 + 2 * 6  # the images, and where six heads look in two of them
     assert "green/0.png: " in page
     assert table == json.loads((tmp_path / "roles.json").read_text())
     assert {"layers", "pictures", "curve"}.isdisjoint(table)

@@ -16,6 +16,7 @@ import pytest
 from PIL import Image
 
 import dear
+from dear.adapters.identity import short_identity
 from tests.e2e.conftest import Start
 from tests.helpers.server import bomb
 
@@ -76,6 +77,7 @@ def test_predict(client: Any, predictor: dear.Predictor, served: Path, cup: byte
         assert answer.json() == {
             "top": [*map(asdict, expected.top)],
             "none_of_these": expected.none_of_these,
+            "bundle": short_identity(predictor.bundle),
         }
 
 
@@ -136,7 +138,7 @@ def test_neighbors(client: Any, predictor: dear.Predictor, served: Path, cup: by
     for row in rows:
         content = (served / "photos" / row["path"]).read_bytes()
         number = int(row["path"][0]) - 1
-        assert {*row} == {"path", "score", "by", "copies", "more_copies", "sha256", "thumbnail"}
+        assert {*row} == {"path", "score", "by", "copies", "more_copies", "label", "sha256", "thumbnail"}
         assert row["sha256"] == hashlib.sha256(content).hexdigest()
         assert (row["copies"], row["more_copies"]) == ([], 0)
         assert row["by"] == pytest.approx(
@@ -180,7 +182,7 @@ def test_metrics_and_schema(client: Any, cup: bytes) -> None:
     assert float(values["dear_images_total"]) >= float(values["dear_batches_total"]) >= 1
     schema = client.get("/openapi.json").json()
     assert schema["openapi"].startswith("3.1")
-    routes = "attention batch info labels neighbors predict roles"
+    routes = "attention batch info labels neighbors predict preview reload roles"
     assert {*schema["paths"]} == {"/health", "/metrics", *(f"/api/{route}" for route in routes.split())}
     body = schema["paths"]["/api/predict"]["post"]["requestBody"]["content"]
     assert {*body} == {"image/*", "multipart/form-data"}

@@ -56,10 +56,10 @@ def measure_names(names: Sequence[NameMargins]) -> NameCost:
     stays that of the first threshold: of one that was raised until names took little, it would be too
     little. [ours]
     """
-    own, pairs = torch.cat([name.own for name in names]), sum(name.pairs for name in names)
+    pairs = sum(name.pairs for name in names)
     if not pairs:
         return NameCost()
-    margins = torch.cat([name.others for name in names])
+    own, margins = (torch.cat([getattr(name, kind) for name in names]) for kind in ("own", "others"))
     number = torch.cat([torch.full_like(name.others, at) for at, name in enumerate(names)])
     order = margins.argsort(descending=True)
     margins, number = margins[order], number[order]

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from dear.backbone.clip import Clip
 from dear.methods.base import TrainingImages
+from dear.methods.optional import UsesAllImages
 from dear.methods.registry import CANDIDATES, build_method
 
 CLASSES = ["red circle on the sea", "house", "green tree", "blue square", "sea"]
@@ -37,7 +38,8 @@ def score(
         return method.image_trunk(views[[*items]])
 
     targets = torch.tensor([numbers[labels[item]] for item in items])
-    method.before_training(TrainingImages(targets, trunk))
+    if isinstance(method, UsesAllImages):
+        method.before_training(TrainingImages(targets, trunk))
     features = method.image_features(method.image_trunk(draw(7, 5)))
     scores = [method.logits(features, method.text_features())]
     if name == "dear+":
