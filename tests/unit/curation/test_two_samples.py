@@ -6,7 +6,7 @@ import pytest
 from dear.curation.two_samples import compare_samples, compute_kernel
 
 
-@pytest.mark.parametrize("size", [1, 4])
+@pytest.mark.parametrize("size", [pytest.param(1, marks=pytest.mark.long), 4])
 def test_samples_of_one_distribution_seldom_differ(size: int) -> None:
     """Over 300 draws of two samples, of single items or of groups of alike ones: 5% have a p below 0.05, with
     a standard error of 1.3%.
