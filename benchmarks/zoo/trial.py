@@ -79,7 +79,7 @@ def read_features(predictor: Predictor, paths: Sequence[Path]) -> tuple[np.ndarr
         pixels = torch.stack([predictor.preprocess(path) for path in paths[first : first + AT_ONCE]])
         read = vocabulary.image_features(pixels, frozen=True).transpose(0, 1)
         features.append(read[:, -1].float().numpy())
-        predicted += [candidates[0].name for candidates, _ in predictor.rank(read, vocabulary, 1)]
+        predicted += [candidates[0].name for candidates, *_ in predictor.rank(read, vocabulary, 1)]
     return np.concatenate(features), predicted
 
 

@@ -110,6 +110,7 @@ def test_sliders_steer_the_features(service: Service, browse: Open, tmp_path: Pa
     [wanted] = steered.predict([picture(3)])
     with serving(service) as address:
         page = browse(address)
+        page.wait_for_selector("h1:has-text('shades')")
         page.set_input_files("#file", str(good))
         page.wait_for_selector("#result .class[open] .why")
         assert not page.locator("#result .unchanged").count()
@@ -280,7 +281,7 @@ def test_everything_is_reached_by_the_keyboard(service: Service, browse: Open, t
         while len(seen) < 80 and "#roles button" not in seen:
             page.keyboard.press("Tab")
             seen.append(page.evaluate(FOCUSED))
-    wanted = ["#file", "#others", "#top", "INPUT color", "#count", "#layer", "#head", "INPUT token"]
+    wanted = ["#file", "INPUT color", "#others", "#top", "INPUT color", "#count", "#layer", "#head", "INPUT token"]
     wanted += ["#roles div"]
     assert [one for one in seen if one in wanted] == wanted
     assert seen[-1] == "#roles button"
