@@ -281,7 +281,17 @@ def test_everything_is_reached_by_the_keyboard(service: Service, browse: Open, t
         while len(seen) < 80 and "#roles button" not in seen:
             page.keyboard.press("Tab")
             seen.append(page.evaluate(FOCUSED))
-    wanted = ["#file", "INPUT color", "#others", "#top", "INPUT color", "#count", "#layer", "#head", "INPUT token"]
+    wanted = [
+        "#file",
+        "INPUT color",
+        "#others",
+        "#top",
+        "INPUT color",
+        "#count",
+        "#layer",
+        "#head",
+        "INPUT token",
+    ]
     wanted += ["#roles div"]
     assert [one for one in seen if one in wanted] == wanted
     assert seen[-1] == "#roles button"

@@ -51,13 +51,16 @@ def test_there_are_twelve_sets_of_up_to_3_megabytes() -> None:
 def test_every_command_works(name: str, attempt: Try, tmp_path: Path) -> None:
     data, bundle = ZOO / name, tmp_path / "bundle"
     threads = ["--threads", "2"] if name in OF_TWO_THREADS else []
+    method = ("auto", "ensemble", "auto", "dear+")[SETS.index(name) % 4]
     assert attempt("data", "check", data) in (0, 1)
-    assert attempt(*fit(data, bundle, *threads)) == 0
+    assert attempt(*fit(data, bundle, "--method", method, *threads)) == 0
+    # All images may have been trained on, where none are left.
+    attempt("eval", bundle, data)
+    if SETS.index(name) % 2:  # these save the time of commands that choose and fit again
+        return
     assert attempt("review", data, "--model", "tiny", "--out", tmp_path / "review", *threads) in (0, 1)
     assert attempt("predict", bundle, data, "--out", tmp_path / "predictions.csv") == 0
     assert attempt("index", "build", bundle, data, "--out", tmp_path / "index") == 0
-    # All images may have been trained on, where none are left.
-    attempt("eval", bundle, data)
     attempt("suggest", bundle, data, "--count", "3", "--out", tmp_path / "next.csv")
     assert attempt(
         *fit(data, tmp_path / "second", "--continue", bundle, "--method", "ensemble", "--dataset.balance")
