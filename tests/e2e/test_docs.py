@@ -49,7 +49,6 @@ NOT_RUN_PYTHON = {
     "discover(": "takes minutes: examples/discover_roles.ipynb does it",
     "urllib": "needs a server: tests/e2e/test_serve.py",
     "METHOD = ": "a line of a module",
-    "write_evaluation": "needs another folder",
 }
 ONE_PROGRAM = "docs/own-loop.md"
 """A page whose blocks of Python belong together."""

@@ -62,8 +62,8 @@ class Drift:
             nothing can be refused.
         confidence, confidence_interval: The mean probability of the best class, and its interval, at 95%.
         confidence_expected: That of images on which the bundle was measured; None if unknown.
-        decided, decided_expected: The share that is decided by the operating point, here and as measured;
-            None without one.
+        decided, decided_expected: The share that is decided by the operating point, here and as measured,
+            before images of none of the classes go to a person; None without one.
         reference: How many images they were compared with; 0 for none.
         p: The p-value of that the features of both are of one distribution; None without a reference.
         values: Of brightness and sharpness (and confidence) the mean in the reference and here, and the
@@ -243,9 +243,13 @@ def read_sample(predictor: Predictor, images: Any, settings: DataSettings, seed:
         features.append(rows[:, -1 if has_frozen else 0].cpu())
         pixels = [image.pixels for image in part if isinstance(image.pixels, Tensor)]
         values.append(torch.stack([*map(measure_picture, pixels)]))
+        # An operating point is measured before any image is refused.
+        choices = predictor.decide(rows[:, : len(predictor.features)], vocabulary, [False] * len(rows))
         told += [
             (best[0].probability, none, decision)
-            for best, none, decision, *_ in predictor.rank(rows, vocabulary, 1)
+            for (best, none, *_), (decision, _) in zip(
+                predictor.rank(rows, vocabulary, 1), choices, strict=True
+            )
         ]
     of_pictures = torch.cat(values).double().numpy()
     confidence, none, decisions = zip(*told, strict=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 from dear.adapters.bundle import Bundle
 from dear.adapters.by_group import GroupAccuracy, accuracy_by_group, read_groups
-from dear.adapters.evaluation_page import write_page_of
+from dear.adapters.evaluation_page import write_evaluation_page
 from dear.adapters.facts import BundleScores
 from dear.adapters.operating import OperatingGoal, OperatingPoint
 from dear.adapters.predictor import Predictor
@@ -81,7 +81,7 @@ def evaluate(
     is_own = own_classes and found.scores.steered is None
     point = found.operating or (predictor.bundle.training.operating if is_own else None)
     rows = [row.row for row in found.by_group]
-    files = write_page_of(
+    files = write_evaluation_page(
         out, predictor, loaded.title, found.scores, predictions, images, point=point, by=by, groups=rows
     )
     return replace(found, files=files)

@@ -1,7 +1,7 @@
 """The page of a bundle's classifier: verdict, mistakes, calibration, and where its core heads attend."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,8 @@ from dear.adapters.attention import attention_maps, overlay
 from dear.adapters.facts import BundleScores
 from dear.adapters.operating import OperatingPoint, describe_decided, describe_point
 from dear.adapters.predictor import Predictor
-from dear.adapters.scoring import evaluate_images
 from dear.adapters.wording import list_metrics, verdict
-from dear.data.dataset import Dataset, Images
+from dear.data.dataset import Images
 from dear.data.fewshot import leave_subsets
 from dear.data.images.decode import as_image
 from dear.data.images.transforms import load_test_views, to_unit
@@ -31,7 +30,6 @@ from dear.report.plots import describe_calibration, reliability_diagram, risk_co
 from dear.report.render import data_url, render_page, write_page
 from dear.roles.table import HeadRole, RoleTable
 from dear.text import without_surrogates
-from dear.writing import require_writable
 
 PAGE = "evaluation.html"
 MISTAKES = 24
@@ -50,30 +48,7 @@ class ImageAttention:
 
 
 @torch.no_grad()
-def write_evaluation(
-    folder: Path | str,
-    predictor: Predictor,
-    dataset: Dataset,
-    *,
-    split: str = "test",
-    own_classes: bool = True,
-    let_through: float | None = None,
-) -> tuple[BundleScores, tuple[Path, ...]]:
-    """Score a bundle, and write the page ``evaluation.html`` into a folder, with its
-    tables and figures as files. ``let_through`` is the share of images of no class that look like one
-    (`measure_others`), for the scores. Returns these and the files, the page first.
-
-    Raises DataError as `evaluate_bundle`, OutputError for a folder that cannot be written to.
-    """
-    require_writable(Path(folder), "the page to", folder=True)
-    scores, predictions, images = evaluate_images(predictor, dataset, split=split, own_classes=own_classes)
-    scores = replace(scores, let_through=let_through)
-    point = predictor.bundle.training.operating if own_classes else None
-    return scores, write_page_of(folder, predictor, dataset.title, scores, predictions, images, point=point)
-
-
-@torch.no_grad()
-def write_page_of(
+def write_evaluation_page(
     folder: Path | str,
     predictor: Predictor,
     title: str,
@@ -85,8 +60,8 @@ def write_page_of(
     by: str | None = None,
     groups: Sequence[tuple[Any, ...]] = (),
 ) -> tuple[Path, ...]:
-    """Write the page of `write_evaluation` for what was found of a data set of this ``title``, and return its
-    files. ``groups`` are rows of accuracy by what ``by`` names.
+    """Write the page ``evaluation.html`` on a data set of this ``title`` into a folder, with its tables and
+    figures as files, and return these, the page first. ``groups`` are rows of accuracy by what ``by`` names.
     """
     bundle, folder = predictor.bundle, expanded(folder)
     is_own = point is bundle.training.operating

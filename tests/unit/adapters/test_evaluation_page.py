@@ -4,10 +4,12 @@ import warnings
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from pandas import read_csv
 
-from dear.adapters.evaluation_page import core_heads, write_evaluation
+from dear.adapters.evaluation import evaluate
+from dear.adapters.evaluation_page import core_heads
 from dear.adapters.predictor import Predictor
 from dear.backbone.clip import Clip
 from dear.data.dataset import Dataset
@@ -39,7 +41,8 @@ def predictor(small_clip: Clip) -> Predictor:
 
 
 def test_the_numbers_are_those_of_the_scores(predictor: Predictor, toys: Dataset, tmp_path: Path) -> None:
-    scores, (page, *_) = write_evaluation(tmp_path / "page", predictor, toys)
+    found = evaluate(predictor, toys, tmp_path / "page")
+    scores, page = found.scores, found.files[0]
     count, right = EACH * len(CLASSES), round(scores.accuracy * EACH * len(CLASSES))
     assert scores.images == count
     mistakes, classes = (read_csv(page.parent / f"{name}.csv") for name in ("mistakes", "classes"))
@@ -53,7 +56,8 @@ def test_the_numbers_are_those_of_the_scores(predictor: Predictor, toys: Dataset
 def test_the_page_and_its_files(predictor: Predictor, toys: Dataset, tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        scores, files = write_evaluation(tmp_path / "page", predictor, toys, let_through=0.25)
+        found = evaluate(predictor, toys, tmp_path / "page")
+    scores, files = found.scores, found.files
     text = files[0].read_text()
     assert files[0] == tmp_path / "page" / "evaluation.html"
     assert f"{100 * scores.accuracy:.1f}%" in text
@@ -61,12 +65,22 @@ def test_the_page_and_its_files(predictor: Predictor, toys: Dataset, tmp_path: P
     assert "http" not in text.replace("http://www.w3.org", "")
     names = {path.name for path in files}
     assert {"classes.csv", "confusions.csv", "mistakes.csv", "figure-confusion.svg"} <= names
+
+
+def test_images_of_no_class_are_measured_beside(
+    predictor: Predictor, toys: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of four is taken for one of the classes."""
+    monkeypatch.setattr(predictor, "refusal_threshold", 0.1)
+    monkeypatch.setattr(predictor, "none_of_these", lambda _: np.array([True, False, True, True]))
+    found = evaluate(predictor, toys, tmp_path / "page", others=tmp_path / "toys" / "train")
+    assert found.scores.let_through == 0.25
     assert "let_through,0.25" in (tmp_path / "page" / "scores.csv").read_text().splitlines()
 
 
 def test_attention_by_attribute(predictor: Predictor, toys: Dataset, tmp_path: Path) -> None:
     """Of a core head for each attribute, in the plain CLIP and under the mask; the maps are the method's."""
-    _, (page, *_) = write_evaluation(tmp_path / "page", predictor, toys)
+    page = evaluate(predictor, toys, tmp_path / "page").files[0]
     text = page.read_text()
     assert "Attention by attribute" in text
     images = text.count(", classified correctly</h3>") + text.count(", classified wrongly</h3>")
@@ -75,7 +89,7 @@ def test_attention_by_attribute(predictor: Predictor, toys: Dataset, tmp_path: P
     assert text.count("plain CLIP, class token</small>") == 2 * images
     bundle = replace(predictor.bundle, method="zero-shot", settings=MethodSettings(), roles=None, tensors={})
     plain = Predictor(bundle, clip=predictor.clip)
-    _, (page, *_) = write_evaluation(tmp_path / "plain", plain, toys)
+    page = evaluate(plain, toys, tmp_path / "plain").files[0]
     assert "Attention by attribute" not in page.read_text()
 
 

@@ -17,7 +17,7 @@ from pandas import DataFrame, read_csv
 from PIL import Image
 
 from dear.adapters.bundle import Bundle
-from dear.adapters.evaluation_page import write_evaluation
+from dear.adapters.evaluation import evaluate
 from dear.adapters.fit import fit
 from dear.adapters.predictor import Predictor
 from dear.adapters.scoring import evaluate_bundle
@@ -205,13 +205,14 @@ def test_copies_with_two_labels_are_refused_and_named(form: str, folder: Path) -
 
 def test_the_page_shows_the_right_pictures(folder: Path, tmp_path: Path) -> None:
     predictor, data = Predictor(fitted(folder)), load_dataset(folder, DataSettings(test_share=1.0))
-    scores, (page, *_) = write_evaluation(tmp_path / "page", predictor, data)
+    found = evaluate(predictor, data, tmp_path / "page")
+    page = found.files[0]
     assert "21 of 30 images, which" in page.read_text()
     seen = {*np.frombuffer(predictor.bundle.image_hashes, "S8").tolist()}
     for mistake in read_csv(page.parent / "mistakes.csv").itertuples():
         assert mistake.file in data.test.paths  # type: ignore[attr-defined]
         assert hash_of((folder / str(mistake.file)).read_bytes()) not in seen
-    assert scores.images == 9
+    assert found.scores.images == 9
 
 
 def test_eval_takes_all_images_of_a_folder_without_a_split(
