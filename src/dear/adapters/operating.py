@@ -284,10 +284,10 @@ def describe_point(point: OperatingPoint | None) -> list[str]:
         if point.by_class is not None:
             return [f"Nothing is decided: no class is shown to be {percent} right, which takes {which}."]
         if measured.groups < needed:
-            reason = f"that takes {which}, and there are {measured.groups:,}"
-        else:
-            reason = f"of the {plural(measured.images, 'image')}, the surest {FIRST / STEPS:.0%} are not"
-        return [f"Nothing is decided: no threshold is shown to be {percent} right, for {reason}."]
+            there = f"and there are {measured.groups:,}"
+            return [f"Nothing is decided: to show that {percent} are right takes {which}, {there}."]
+        surest = f"the surest of the {plural(measured.images, 'image')}"
+        return [f"Nothing is decided: too few of {surest} are right to show that {percent} are."]
     share, low, high = measured.decided / measured.images, *measured.interval
     at = f"accept a probability of {_round_up(point.threshold or 0.0)} or more"
     if point.by_class is not None:
@@ -343,12 +343,15 @@ def describe_decided(point: OperatingPoint | None, decided: Decided | None) -> l
         return []
     if point.costs is not None:
         return [
-            f"At the operating point: {line[0].lower()}{line[1:]}" for line in _describe_costs(decided)[:1]
+            f"At the bundle's operating point: {line[0].lower()}{line[1:]}"
+            for line in _describe_costs(decided)[:1]
         ]
     if not decided.decided:
-        return ["At the operating point nothing is decided: every image goes to a person."]
+        return ["At the bundle's operating point nothing is decided: every image goes to a person."]
     share, percent = decided.decided / decided.images, f"{100 * (point.precision or 0):.4g}%"
-    line = f"At the operating point {share:.1%} of these images are decided. {_describe_right(decided)}"
+    line = (
+        f"At the bundle's operating point {share:.1%} of these images are decided. {_describe_right(decided)}"
+    )
     if decided.high < (point.precision or 0):
         return [f"The promise of {percent} does not hold here: {line[0].lower()}{line[1:]}"]
     return [f"{line} Promised: {percent}."]

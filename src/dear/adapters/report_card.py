@@ -46,6 +46,7 @@ def write_report_card(
     """Write the report card of a bundle as an HTML page, which prints on two sides.
 
     Args:
+        out: File of the page; a name without a suffix gets ".html".
         data: Labeled images that it was not fitted on, for a photograph of each class and, with ``by``, the
             accuracy by group (`read_groups`); it is measured on these. None takes what the bundle knows.
         purpose: What it is for, in a sentence; without one there is a line to write it on.
@@ -54,6 +55,9 @@ def write_report_card(
     Raises as `evaluate`, OutputError for a page that cannot be written.
     """
     path = expanded(out)
+    path = (
+        path if path.suffix or path.is_dir() else path.with_name(f"{path.name}.html")
+    )  # else a browser shows its source
     require_writable(path, "the page")
     if by is not None and data is None:
         raise DataError("accuracy by group needs labeled images: give the data too.")

@@ -26,7 +26,7 @@ def command(
     Args:
         data: Labeled images that it was not fitted on. The card then has the accuracy on these, and a
             photograph of each class.
-        out: File of the page, such as card.html.
+        out: File of the page, such as card.html; a name without a suffix gets .html.
         purpose: What the classifier is for, in a sentence. By default there is a line to write it on.
         by: List the accuracy on the data by group: a column of the table, month or camera (from EXIF data),
             or a regular expression whose match in a file's path is the group.

@@ -1,11 +1,14 @@
 """Drift: darkened pictures are found, and no other change is told; without a reference little is said."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from PIL import ImageEnhance
 
 from dear.adapters.drift import detect_drift
+from dear.adapters.operating import OperatingPoint
 from dear.adapters.predictor import Predictor
 from dear.backbone.clip import Clip
 from dear.errors import DataError, SettingsError
@@ -63,3 +66,15 @@ def test_what_is_no_folder_of_images_is_refused(predictor: Predictor, tmp_path: 
         detect_drift(predictor, tmp_path / "empty")
     with pytest.raises(SettingsError):
         detect_drift(predictor, [picture(1)])
+
+
+def test_what_is_decided_is_counted_as_when_the_point_was_measured(
+    predictor: Predictor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That is before images of none of the classes go to a person."""
+    facts = replace(predictor.bundle.training, operating=OperatingPoint(precision=0.9, threshold=0.0))
+    decides = Predictor(replace(predictor.bundle, training=facts), clip=predictor.clip)
+    monkeypatch.setattr(decides, "refusal_threshold", 0.1)
+    monkeypatch.setattr(decides, "refusal", lambda _: lambda rows, _predicted: torch.ones(len(rows)).bool())
+    drift = detect_drift(decides, draw(tmp_path / "now", 0, 4))
+    assert (drift.none_of_these, drift.decided) == (1, 1)

@@ -108,7 +108,10 @@ def test_each_class_may_have_its_own_threshold() -> None:
 
 @pytest.mark.parametrize(
     ("images", "reason"),
-    [(100, "takes 299 images that are all right, and there are 100"), (900, "the surest 20% are not")],
+    [
+        (100, "takes 299 images that are all right, and there are 100"),
+        (900, "too few of the surest of the 900 images are right"),
+    ],
 )
 def test_no_threshold_is_said_in_one_line(images: int, reason: str) -> None:
     best = np.zeros(images, dtype=int)

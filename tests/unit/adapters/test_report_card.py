@@ -39,7 +39,9 @@ def test_the_card_has_what_was_measured_on_the_data(predictor: Predictor, tmp_pa
 
 def test_the_card_of_a_bundle_alone(predictor: Predictor, tmp_path: Path) -> None:
     untested = Predictor(replace(predictor.bundle, scores=None), clip=predictor.clip)
-    text = write_report_card(untested, tmp_path / "card.html").read_text()
+    page = write_report_card(untested, tmp_path / "card")
+    assert page == tmp_path / "card.html"
+    text = page.read_text()
     assert "It was not tested" in text
     assert "What it is for:" in text
     assert "not measured" in text
