@@ -76,21 +76,15 @@ def _hold(file: BinaryIO) -> bool:
     return True
 
 
-def remove_file(path: Path) -> None:
-    """Remove a file that no other process writes, and what killed processes left of it. Raises OSError."""
-    path.unlink(missing_ok=True)
-    _remove_abandoned(path, age=0)
-
-
-def _remove_abandoned(path: Path, age: float = FRESH) -> None:
-    """Remove the parts of a file that killed processes left: those of that age that no process holds."""
+def _remove_abandoned(path: Path) -> None:
+    """Remove the parts of a file that killed processes left: those that no process holds."""
     part_name = re.compile(rf"{re.escape(path.name)}\.[0-9a-f]{{8}}{re.escape(PART)}")
     with suppress(OSError):
         for name in filter(part_name.fullmatch, os.listdir(path.parent)):
             part = path.with_name(name)
             with suppress(OSError):
                 # One that was created this moment may not be locked yet.
-                if part.is_symlink() or time.time() - part.stat().st_mtime < age:
+                if part.is_symlink() or time.time() - part.stat().st_mtime < FRESH:
                     continue
                 with part.open("rb") as file:
                     is_abandoned = _hold(file)

@@ -28,7 +28,7 @@ from dear.methods.registry import build_method, frozen_clip
 from dear.progress import OnStep, TrainingStep, silent
 from dear.training.loop import train
 from dear.training.seeding import generator
-from dear.writing import remove_file
+from dear.writing import PART
 
 
 @dataclass(eq=False)
@@ -283,9 +283,12 @@ def teacher_facts(run: ResolvedRun) -> dict[str, Any]:
 
 
 def remove_checkpoints(checkpoint: Path) -> None:
-    """Remove the checkpoints of a finished run, of its candidates and of teachers, where they exist."""
-    for path in (checkpoint, *checkpoint.parent.glob(f"{checkpoint.stem}-*.pt")):
-        remove_file(path)
+    """Remove the checkpoints of a finished run, of its candidates and of teachers, where they exist, and what
+    killed processes left of them.
+    """
+    for end in (".pt", PART):
+        for path in checkpoint.parent.glob(f"{checkpoint.stem}*{end}"):
+            path.unlink(missing_ok=True)
 
 
 def _teacher_checkpoint(checkpoint: Path) -> Path:
