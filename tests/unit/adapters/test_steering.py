@@ -97,7 +97,7 @@ def test_decoupled_is_the_class_feature_alone(clip: Clip) -> None:
 
 def test_what_cannot_be_steered_is_a_line(clip: Clip) -> None:
     refused: list[tuple[dict[str, Any], type[DearError], str]] = [
-        ({"fusion": {"colors": 0}}, UnknownNameError, "unknown feature 'colour'. Did you mean 'color'"),
+        ({"fusion": {"colors": 0}}, UnknownNameError, "unknown feature 'colors'. Did you mean 'color'"),
         ({"fusion": {"class": -1}}, SettingsError, "at least 0, and one of them above 0"),
         ({"fusion": {"class": math.inf}}, SettingsError, "at least 0, and one of them above 0"),
         ({"fusion": dict.fromkeys(LEARNED, 0)}, SettingsError, "at least 0, and one of them above 0"),

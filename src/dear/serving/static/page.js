@@ -118,8 +118,8 @@ function explain(evidence) {
 function reason(feature, name) {
   const alone = info.explained[feature]?.match(/by its .* alone$/)?.[0];
   if (info.explained[feature]?.startsWith("how much more it looks like your images"))
-    return `looks like your photos of “${name}”${alone ? ` ${alone}` : ""}`;
-  if (feature === "class") return `fits the name “${name}”`;
+    return `it looks like your photos of “${name}”${alone ? ` ${alone}` : ""}`;
+  if (feature === "class") return `it fits the name “${name}”`;
   if (feature === "rep" || feature === "rest") return `“${feature}” speaks for it`;
   return `its ${feature} fits the name “${name}”`;
 }
@@ -132,8 +132,8 @@ function sentence(first, second) {
   const con = parts.filter(([, value]) => value < 0 && -value >= strong).sort((a, b) => a[1] - b[1]);
   const little = parts.filter(([feature, value]) => feature === "class" && Math.abs(value) < strong);
   if (!pro.length) return `Rather “${first.name}” than “${second.name}” by very little.`;
-  return `Rather “${first.name}” than “${second.name}”: it ${pro.map(([feature]) => reason(feature, first.name)).join(", and ")}`
-    + (con.length ? `; but it ${con.map(([feature]) => reason(feature, second.name)).join(", and ")}` : "")
+  return `Rather “${first.name}” than “${second.name}”: ${pro.map(([feature]) => reason(feature, first.name)).join(", and ")}`
+    + (con.length ? `; but ${con.map(([feature]) => reason(feature, second.name)).join(", and ")}` : "")
     + (little.length && parts.length > 1 ? "; the name adds little" : "") + ".";
 }
 
