@@ -147,12 +147,12 @@ class Comparison:
         is_clear = self.p < 1 - LEVEL  # and the interval is without 0
         words = f"is {'better' if self.difference > 0 else 'worse'} than"
         words = words if is_clear else "is neither clearly better nor clearly worse than"
-        interval = f"{100 * self.low:+.1f} to {100 * self.high:+.1f}"
+        interval = f"{100 * self.low:+z.1f} to {100 * self.high:+z.1f}"
         alone = f"{plural(self.only_second, 'image')} right with {second} alone"
         p_value = f"= {self.p:.3f}" if self.p >= 0.001 else "< 0.001"
         test = "exact test by groups" if self.is_grouped else "McNemar's exact test"
         lines = [
-            f"{second} {words} {first}: {100 * self.difference:+.1f} points ({level}: {interval}).",
+            f"{second} {words} {first}: {100 * self.difference:+z.1f} points ({level}: {interval}).",
             f"{alone}, {self.only_first:,} with {first} alone ({test}: p {p_value}).",
         ]
         for scores in (self.first, self.second):

@@ -19,6 +19,8 @@ CROSS_VALIDATION = "cross-validation"
 """The split of scores that are of training images, each left out in turn."""
 ImageCount = Annotated[int, Range(0, 2**31)]
 Several = Annotated[int, Range(1, 2**31)]
+Gain = Annotated[float, Range(-1, 1)]
+"""A difference of two shares."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,7 @@ class SteeredScores:
         weights, own_weights: The weight of each feature; empty if the method learns none.
         own_accuracy: The share of the images that are right by its own weights.
         gained, lost: Images that are right only by the other weights, and only by its own.
+        gain_interval: That of their difference as a share of the images, at 95%, by groups.
     """
 
     weights: Mapping[str, Share]
@@ -101,6 +104,7 @@ class SteeredScores:
     own_accuracy: Share
     gained: ImageCount
     lost: ImageCount
+    gain_interval: tuple[Gain, Gain] | None = None
 
 
 @dataclass(frozen=True)
@@ -125,7 +129,8 @@ class BundleScores:
         twins, twins_right: Images that are near-duplicates of training images or of one group with them, and
             how many of these are right: the split leaks.
         groups: How many groups the images are from; an image that is in none counts as one.
-        interval: That of the accuracy, at 95%, by groups; None if it is of single images.
+        interval, gain_interval: Those of the accuracy and of the gain over zero-shot, at 95%, by groups; None
+            if they are of single images.
         steered: What the bundle's own weights of features give, if these scores are by other ones.
         decided: What the bundle's operating point decides of these images; None if it has none, or was
             chosen on these.
@@ -153,6 +158,7 @@ class BundleScores:
     twins_right: ImageCount = 0
     groups: ImageCount = 0
     interval: tuple[Share, Share] | None = None
+    gain_interval: tuple[Gain, Gain] | None = None
     steered: SteeredScores | None = None
     decided: Decided | None = None
 

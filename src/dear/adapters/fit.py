@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from dear.adapters.bundle import Bundle
 from dear.adapters.bundle_config import check_writable, read_config
+from dear.adapters.calibration import calibrate_bundle, calibrate_by_left_out
 from dear.adapters.choose import Choice, choose_method, describe_change
 from dear.adapters.facts import CROSS_VALIDATION, Epoch, NameCost, UnlabeledGain
 from dear.adapters.leftout import LeftOut, LeftOutScores
@@ -18,8 +19,6 @@ from dear.adapters.prepare import FitImages, add_named, check_run, prepare_data,
 from dear.adapters.readouts import FEATURES, kept_if_interrupted, open_cache, report_reused, save_readouts
 from dear.adapters.review import require_applied, review_images, write_review
 from dear.adapters.scoring import (
-    calibrate_bundle,
-    calibrate_by_left_out,
     choose_operating_point,
     cross_validate,
     evaluate_images,

@@ -1,6 +1,4 @@
-"""Evaluate a bundle's classifier on a data set, and calibrate it: the temperature by which its
-probabilities fit images that it was not trained on.
-"""
+"""Evaluate a bundle's classifier on a data set, or on its own training images by cross-validation."""
 
 import math
 from collections.abc import Sequence
@@ -10,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from dear.adapters.bundle import Bundle
+from dear.adapters.calibration import fit_temperature
 from dear.adapters.facts import CROSS_VALIDATION, FEWEST_TO_CALIBRATE, BundleScores, SteeredScores
 from dear.adapters.leftout import LeftOut, LeftOutScores
 from dear.adapters.operating import (
@@ -26,10 +25,9 @@ from dear.adapters.operating import (
 from dear.adapters.predictor import Predictor
 from dear.adapters.vocabulary import Vocabulary
 from dear.backbone.names import warn_of_toy
-from dear.curation.wrong_labels import score_labels
 from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import Subset
-from dear.data.images.photos import group_names, image_hashes, number_groups, split_hashes
+from dear.data.images.photos import group_names, image_hashes, split_hashes
 from dear.data.loading import as_dataset
 from dear.data.settings import DataSettings
 from dear.data.sources.class_names import plain_name, with_spaces, without_zeros
@@ -38,18 +36,11 @@ from dear.errors import DataError, SettingsError, warn
 from dear.evaluation.metrics import compute_scores
 from dear.evaluation.predictions import Predictions, predict
 from dear.evaluation.trial import Trial
-from dear.methods.optional import keep_known_scores
 from dear.methods.registry import frozen_clip
 from dear.progress import Progress, silent
-from dear.stats import group_share_interval
-from dear.text import FEW, list_names, plural
+from dear.stats import group_share_interval, paired_difference
+from dear.text import FEW, list_names
 from dear.training.cache import Cache
-
-COLDEST, HOTTEST, BISECTIONS = 1e-2, 1e2, 60  # of the temperature
-ENOUGH_LABELS, MOST_WRONG = 100, 0.25
-"""Labels of so many groups, of which up to this share are taken to be wrong, are calibrated on without those
-that look wrong: of a few, or of classes that are hardly told apart, right ones look so too.
-"""
 
 
 def evaluate_bundle(
@@ -108,9 +99,7 @@ def evaluate_images(
     if split == "test":
         twins = find_twins_of_training(dataset, images)
         facts |= {"twins": int(twins.sum()), "twins_right": int((twins & predictions.correct).sum())}
-        names = group_names(images)
-        facts["groups"] = len({*names})
-        facts["interval"] = group_share_interval(predictions.correct.double().numpy(), names)
+        facts |= count_groups(predictions, group_names(images))
     if predictions.frozen is not None and (refusal := predictor.refusal(vocabulary.classes)) is not None:
         like = vocabulary.text
         refused = refusal(predictions.frozen.to(like), predictions.predicted.to(like.device))
@@ -125,7 +114,7 @@ def evaluate_images(
                 "refused"
             )
     if predictions.features is not None and vocabulary.unchanged is not None:
-        facts["steered"] = compare_weights(vocabulary, vocabulary.unchanged, predictions)
+        facts["steered"] = compare_weights(vocabulary, vocabulary.unchanged, predictions, group_names(images))
     if own_classes and vocabulary.unchanged is None:
         point = bundle.training.operating
         facts["decided"] = measure_decided(point, predictions, group_names(images), refused)
@@ -160,18 +149,30 @@ def predict_images(
     return predictions
 
 
-def compare_weights(steered: Vocabulary, own: Vocabulary, predictions: Predictions) -> SteeredScores:
+def count_groups(predictions: Predictions, groups: Sequence[Any]) -> dict[str, Any]:
+    """How many groups images are from, and the intervals of the accuracy and of the gain by these."""
+    right, was_right = (of.double().numpy() for of in (predictions.correct, predictions.zero_shot_correct))
+    gain = paired_difference(right - was_right, groups)
+    interval = group_share_interval(right, groups)
+    return {"groups": len({*groups}), "interval": interval, "gain_interval": (gain.low, gain.high)}
+
+
+def compare_weights(
+    steered: Vocabulary, own: Vocabulary, predictions: Predictions, groups: Sequence[Any]
+) -> SteeredScores:
     """The steered predictions beside those by the bundle's own weights, from the features that they hold."""
     assert predictions.features is not None
     parts = predictions.features.split(own.method.clip.image.images_at_once)
     logits = torch.cat([own.logits(part.transpose(0, 1).to(own.text)).cpu() for part in parts])
     is_right, was_right = predictions.correct, logits.argmax(dim=1) == predictions.labels
+    gain = paired_difference(is_right.double().numpy() - was_right.double().numpy(), groups)
     return SteeredScores(
         steered.weights() or {},
         own.weights() or {},
         float(was_right.double().mean()),
         int((is_right & ~was_right).sum()),
         int((was_right & ~is_right).sum()),
+        (gain.low, gain.high),
     )
 
 
@@ -256,62 +257,6 @@ def find_classes(
     return numbers
 
 
-def calibrate_bundle(bundle: Bundle, trial: Trial, images: Images) -> Bundle:
-    """The bundle with the best temperature for images that it was not fitted on."""
-    precision, cache = trial.run.training.precision, trial.session.cache
-    keep_known_scores(trial.method)
-    held_out = predict(trial.method, images, precision=precision, cache=cache)
-    numbers = number_groups(images)
-    groups = torch.arange(len(held_out.labels)) if numbers is None else numbers
-    return _with_temperature(bundle, held_out.logits.float(), held_out.labels, groups)
-
-
-def calibrate_by_left_out(bundle: Bundle, left_out: LeftOutScores) -> Bundle:
-    """The bundle with the best temperature for training images that were left out of it; with fewer than
-    `FEWEST_TO_CALIBRATE` groups of them it says that they are too few.
-    """
-    images, groups = len(left_out.labels), len(left_out.groups.unique())
-    if groups < FEWEST_TO_CALIBRATE:
-        of_groups = f" of {plural(groups, 'group')}" if groups < images else ""
-        reason = f"only {plural(images, 'training image')}{of_groups} can be left out, and none is spared"
-        return replace(bundle, training=replace(bundle.training, uncalibrated=reason))
-    return _with_temperature(bundle, left_out.scores[0], left_out.labels, left_out.groups)
-
-
-def _with_temperature(
-    bundle: Bundle,
-    logits: Float[Tensor, "item class"],
-    labels: Int[Tensor, "item"],
-    groups: Int[Tensor, "item"],
-) -> Bundle:
-    """The bundle with the temperature of `fit_temperature`."""
-    temperature, is_used = fit_temperature(logits, labels, groups)
-    images = int(is_used.sum())
-    facts = replace(bundle.training, calibration_images=images, doubted_labels=len(labels) - images)
-    return replace(bundle, temperature=temperature, training=facts)
-
-
-def fit_temperature(
-    logits: Float[Tensor, "item class"], labels: Int[Tensor, "item"], groups: Int[Tensor, "item"]
-) -> tuple[float, Bool[Tensor, "item"]]:
-    """The best temperature for labels that do not look wrong, and which these are, among the classes of the
-    labels, so that classes by name alone do not change it. Wrong labels, which a classifier rightly
-    contradicts, would make it too modest. All are used where they are of fewer groups than `ENOUGH_LABELS`,
-    more than `MOST_WRONG` of them are taken to be wrong, or the classifier mostly is.
-    """
-    labels, with_images = labels.to(logits.device), labels.unique().to(logits.device)
-    logits, labels = logits[:, with_images], torch.searchsorted(with_images, labels)
-    of_images = score_labels(logits, labels)
-    is_right = float((logits.argmax(dim=1) == labels).double().mean())
-    is_believed = (
-        len(groups.unique()) >= ENOUGH_LABELS and of_images.wrong_share <= MOST_WRONG and is_right > 1 / 2
-    )
-    is_believed = is_believed and of_images.is_precise
-    is_used = ~of_images.looks_wrong if is_believed else torch.ones_like(of_images.looks_wrong)
-    per_group = len(labels) / len(groups.unique())
-    return best_temperature(logits[is_used], labels[is_used], per_group), is_used
-
-
 @torch.no_grad()
 def cross_validate(
     bundle: Bundle, trial: Trial, left_out: LeftOut, choice: LeftOutScores
@@ -334,8 +279,8 @@ def cross_validate(
         bundle.classes, labels, logits, logits, logits, zero_shot=zero_shot.cpu(), frozen=frozen.cpu()
     )
     facts: dict[str, Any] = {"data": bundle.training.data, "split": CROSS_VALIDATION, "left_out": 0}
-    facts |= {"images": len(labels), "groups": len(choice.groups.unique()), "classes": len(bundle.classes)}
-    facts["interval"] = group_share_interval(predictions.correct.double().numpy(), choice.groups.tolist())
+    facts |= {"images": len(labels), "classes": len(bundle.classes)}
+    facts |= count_groups(predictions, choice.groups.tolist())
     return compute_scores(predictions, BundleScores, **facts), predictions
 
 
@@ -363,29 +308,3 @@ def measure_decided(
     probabilities, labels = predictions.probabilities().cpu().numpy(), predictions.labels.cpu().numpy()
     is_refused = None if refused is None else refused.cpu().numpy()
     return measure_point(point, probabilities, labels, groups, predictions.classes, is_refused)
-
-
-def best_temperature(
-    logits: Float[Tensor, "item class"], labels: Int[Tensor, "item"], per_group: float = 1
-) -> float:
-    """The temperature between 0.01 and 100 whose softmax(logits / T) has the lowest negative log-likelihood.
-
-    The loss is convex in b = 1 / T, and its slope is the mean over items of E_p[z] - z_y: bisection over log
-    b. Source: Guo et al., ICML 2017, section 4.2. If every item is classified correctly, any confidence fits
-    the better the larger it is; then one more item, like the mean of these, is taken to be of its second best
-    class [ours]. If items are in groups of ``per_group`` on average, a whole group more is, whatever is
-    correct: a few groups say little, and their items err together [ours].
-    """
-    scores = logits.double()
-    labels = labels.to(scores.device)
-    of_labels = scores.gather(1, labels[:, None]).mean()
-    if scores.shape[1] > 1 and (per_group > 1 or bool((scores.argmax(dim=1) == labels).all())):
-        items, seconds = len(labels), scores.topk(2, dim=1).values[:, 1]
-        of_labels = (items * of_labels + per_group * seconds.mean()) / (items + per_group)
-    low, high = torch.tensor(1 / HOTTEST).double().log(), torch.tensor(1 / COLDEST).double().log()
-    for _ in range(BISECTIONS):
-        middle = (low + high) / 2
-        probabilities = (scores * middle.exp()).softmax(dim=1)
-        slope = (probabilities * scores).sum(dim=1).mean() - of_labels
-        low, high = (low, middle) if slope > 0 else (middle, high)
-    return float((-(low + high) / 2).exp())

@@ -22,6 +22,9 @@ UNOWNED = "rest"
 """Name of the summed evidence of all attributes that own no head. It is about none of them."""
 WHOLE_IMAGE = "image"
 """The feature of `dear+` that stands for attributes where heads have no roles."""
+UNEVEN = 1.5
+"""How many times its equal share the largest class has, from which it is said what is right if each class
+counts the same."""
 SELDOM = 0.75
 """Share of left-out images that classes by name alone find, below which it is said that they may find half or
 fewer: beside half of the classes they find more than beside all (docs/use.md, "Other classes").
@@ -61,8 +64,8 @@ def describe_accuracy(scores: BundleScores) -> list[str]:
     share = f"{right} of {images} right, {right / images:.1%} ({level}: {low:.1%} to {high:.1%})"
     lines = [f"{share}; zero-shot {scores.zero_shot:.1%}, chance {chance:.1%}."]
     gain = (scores.gained - scores.lost) / images
-    least, most = gain_interval(scores.gained, scores.lost, images)
-    points = f"{100 * gain:+.1f} points ({level}: {100 * least:+.1f} to {100 * most:+.1f})"
+    least, most = scores.gain_interval or gain_interval(scores.gained, scores.lost, images)
+    points = f"{100 * gain:+z.1f} points ({level}: {100 * least:+z.1f} to {100 * most:+z.1f})"
     if most < 0:
         lines.insert(0, f"Worse than zero-shot: {points}.")
     elif least > 0:
@@ -80,6 +83,11 @@ def describe_accuracy(scores: BundleScores) -> list[str]:
         lines.insert(0, f"The split leaks: {twins}, or of their group; {apart}.")
     elif 0 < scores.groups < images:
         lines.append(f"These images are from {plural(scores.groups, 'group')}, which are what counts.")
+    if scores.per_class and chance > UNEVEN / len(scores.per_class):
+        shares, worst = scores.per_class, min(scores.per_class, key=scores.per_class.__getitem__)
+        mean = sum(shares.values()) / len(shares)
+        line = f"The classes are uneven. If each counts the same, {mean:.1%} are right"
+        lines.append(f"{line}; least of {printable(worst)}, {shares[worst]:.1%}.")
     if low <= chance and scores.twins < images:
         lines.insert(0, "Not clearly better than chance.")
     return lines
@@ -112,9 +120,9 @@ def verdict(scores: BundleScores) -> list[str]:
 
 def describe_steering(scores: BundleScores, steered: SteeredScores) -> str:
     """What the bundle's own weights of features give, beside the scores by other ones."""
-    least, most = gain_interval(steered.gained, steered.lost, scores.images)
+    least, most = steered.gain_interval or gain_interval(steered.gained, steered.lost, scores.images)
     gain = (steered.gained - steered.lost) / scores.images
-    points = f"{100 * gain:+.1f} points ({LEVEL:.0%}: {100 * least:+.1f} to {100 * most:+.1f})"
+    points = f"{100 * gain:+z.1f} points ({LEVEL:.0%}: {100 * least:+z.1f} to {100 * most:+z.1f})"
     own = f"by the bundle's own weights{_list_weights(steered.own_weights)}"
     right = f"{steered.own_accuracy:.1%} are right; the difference is {points}"
     return f"Steered{_list_weights(steered.weights)}: {own} {right}."

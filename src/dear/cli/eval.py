@@ -156,8 +156,8 @@ def render_compare(result: dict[str, Any], console: PrintableConsole) -> None:
     if groups := result["by_group"]:
         columns = (result["by"], "images", f"right with {first}", f"right with {second}", "points", "95%")
         of_groups = [
-            (row.name, row.images, row.first_right, row.second_right, f"{100 * row.difference:+.1f}",
-             f"{100 * row.low:+.1f} to {100 * row.high:+.1f}")
+            (row.name, row.images, row.first_right, row.second_right, f"{100 * row.difference:+z.1f}",
+             f"{100 * row.low:+z.1f} to {100 * row.high:+z.1f}")
             for row in groups
         ]  # fmt: skip
         console.print(table(None, columns, of_groups))

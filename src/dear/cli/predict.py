@@ -198,7 +198,7 @@ def _rank_lines(candidates: Sequence[ClassScore], width: int) -> list[str]:
         probability = f"{100 * candidate.probability:9.1f} %"
         lines.append(f"{rank:3}  {printable(candidate.name):{width}}  {probability}  {candidate.logit:6.2f}")
         if len(candidate.evidence) > 1:
-            parts = ", ".join(f"{name}\xa0{value:+.2f}" for name, value in candidate.evidence.items())
+            parts = ", ".join(f"{name}\xa0{value:+z.2f}" for name, value in candidate.evidence.items())
             wrapped = wrap(f"evidence: {parts}", WIDTH, initial_indent=" " * 7, subsequent_indent=" " * 7)
             lines += [line.replace("\xa0", " ") for line in wrapped]
     return lines

@@ -56,7 +56,7 @@ def gain_bars(gains: DataFrame, reference: str) -> Drawing | None:
         figure.supxlabel(f"points of HM over {reference}", fontsize=9)
 
     words = "; ".join(
-        f"{method}: " + ", ".join(f"{name} {value:+.1f}" for name, value in values.dropna().items())
+        f"{method}: " + ", ".join(f"{name} {value:+z.1f}" for name, value in values.dropna().items())
         for method, values in gains.items()
     )
     longest = max(map(len, gains.index))

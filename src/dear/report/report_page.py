@@ -242,7 +242,7 @@ def _tile(name: str, ours: Cell, theirs: Cell | None) -> dict[str, str]:
     tile = {"name": name, "value": f"{ours.mean:.1f}", "reference": "", "points": ""}
     if theirs is None:
         return tile
-    points = f"{ours.mean - theirs.mean:+.1f}".replace("-", "−")
+    points = f"{ours.mean - theirs.mean:+z.1f}".replace("-", "−")
     return tile | {"reference": f"{theirs.mean:.1f}", "points": points}
 
 

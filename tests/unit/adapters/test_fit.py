@@ -12,11 +12,12 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from dear.adapters.bundle import Bundle
+from dear.adapters.calibration import best_temperature
 from dear.adapters.facts import BundleScores
 from dear.adapters.fit import fit
 from dear.adapters.model_card import model_card
 from dear.adapters.predictor import Predictor
-from dear.adapters.scoring import best_temperature, evaluate_bundle
+from dear.adapters.scoring import evaluate_bundle
 from dear.backbone.clip import Clip
 from dear.data.fewshot import Subset
 from dear.errors import BundleError, DataError, OutputError, RoleTableError, SettingsError, WeightsError

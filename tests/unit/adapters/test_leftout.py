@@ -10,11 +10,11 @@ from scipy.optimize import minimize_scalar
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from dear.adapters.calibration import best_temperature
 from dear.adapters.facts import CROSS_VALIDATION
 from dear.adapters.fit import fit
 from dear.adapters.leftout import FOLDS, LeftOut, draw_folds
 from dear.adapters.predictor import Predictor
-from dear.adapters.scoring import best_temperature
 from dear.backbone.clip import Clip
 from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import Subset, Unlabeled, draw_few

@@ -12,13 +12,13 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from dear.adapters.bundle import Bundle
+from dear.adapters.calibration import best_temperature, calibrate_by_left_out
 from dear.adapters.facts import CROSS_VALIDATION, TrainingFacts
 from dear.adapters.fit import fit
 from dear.adapters.leftout import LeftOutScores
 from dear.adapters.predictor import Predictor
 from dear.adapters.scoring import (
-    best_temperature,
-    calibrate_by_left_out,
+    count_groups,
     evaluate_bundle,
     find_twins_of_training,
     matched_classes,
@@ -28,7 +28,8 @@ from dear.data.dataset import assemble
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.errors import DataError
-from dear.stats import share_interval
+from dear.evaluation.predictions import Predictions
+from dear.stats import gain_interval, share_interval
 from tests.helpers.bundles import bundle_scores
 from tests.helpers.data import Noise, noise_dataset
 
@@ -184,8 +185,8 @@ def test_a_fit_counts_the_clips_that_were_left_out(tmp_path: Path, monkeypatch: 
         weights.append(per_group)
         return best_temperature(logits, labels, per_group)
 
-    monkeypatch.setattr("dear.adapters.scoring.best_temperature", record)
-    monkeypatch.setattr("dear.adapters.scoring.FEWEST_TO_CALIBRATE", 8)
+    monkeypatch.setattr("dear.adapters.calibration.best_temperature", record)
+    monkeypatch.setattr("dear.adapters.calibration.FEWEST_TO_CALIBRATE", 8)
     options: dict[str, Any] = {"method": "dear+", "model": "tiny", "review": False, "verbose": False}
     settings = DataSettings(group="clip[0-9]+", test_share=0, cache=tmp_path / "cache")
     bundle = fit(tmp_path / "photos", dataset=settings, **options)
@@ -207,3 +208,38 @@ def test_an_accuracy_by_labels_that_look_wrong_is_said_to_be_too_low() -> None:
     (line,) = describe_doubt(bundle_scores(40), facts)
     assert "6 of 80 training labels look wrong" in line
     assert not describe_doubt(bundle_scores(40), TrainingFacts(judged_labels=80))
+
+
+def test_uneven_classes_are_told_as_if_each_counted_the_same() -> None:
+    uneven = {"star": 1.0, "fruit": 2 / 3, "arrow": 1.0}
+    told = "\n".join(
+        describe_accuracy(bundle_scores(106, accuracy=105 / 106, chance=100 / 106, per_class=uneven))
+    )
+    assert "88.9% are right; least of fruit, 66.7%" in told  # (1 + 2/3 + 1) / 3
+    told = "\n".join(describe_accuracy(bundle_scores(106, accuracy=105 / 106, chance=0.4, per_class=uneven)))
+    assert "uneven" not in told
+
+
+def test_a_difference_that_rounds_to_zero_has_no_minus_sign() -> None:
+    told = "\n".join(describe_accuracy(bundle_scores(36, accuracy=1.0, zero_shot=32 / 36, gained=4, lost=0)))
+    assert "-0.0" not in told
+    assert "+0.0 to" in told  # the interval of 4 gained and none lost begins at 0
+
+
+def test_a_gain_counts_groups() -> None:
+    """Of three clips of four frames two are gained: as two of three images, not as eight of twelve."""
+    labels, right, wrong = (
+        torch.zeros(12, dtype=torch.long),
+        torch.tensor([1.0, 0.0]),
+        torch.tensor([0.0, 1.0]),
+    )
+    logits = right.expand(12, 2)
+    before = torch.stack([wrong] * 8 + [right] * 4)
+    predictions = Predictions(("a", "b"), labels, logits, logits, logits, zero_shot=before)
+    facts = count_groups(predictions, [0] * 4 + [1] * 4 + [2] * 4)
+    assert facts["groups"] == 3
+    assert facts["gain_interval"] == pytest.approx(gain_interval(2, 0, 3), abs=1e-9)
+    told = describe_accuracy(bundle_scores(12, accuracy=1.0, zero_shot=1 / 3, gained=8, lost=0, **facts))
+    assert told[0].startswith("Not clearly better than zero-shot")
+    alone = describe_accuracy(bundle_scores(12, accuracy=1.0, zero_shot=1 / 3, gained=8, lost=0))
+    assert any(line.startswith("Better than zero-shot") for line in alone)

@@ -1,0 +1,106 @@
+"""Calibrate a bundle: the temperature by which its probabilities fit images that it was not fitted on."""
+
+from dataclasses import replace
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from dear.adapters.bundle import Bundle
+from dear.adapters.facts import FEWEST_TO_CALIBRATE
+from dear.adapters.leftout import LeftOutScores
+from dear.curation.wrong_labels import score_labels
+from dear.data.dataset import Images
+from dear.data.images.photos import number_groups
+from dear.evaluation.predictions import predict
+from dear.evaluation.trial import Trial
+from dear.methods.optional import keep_known_scores
+from dear.text import plural
+
+COLDEST, HOTTEST, BISECTIONS = 1e-2, 1e2, 60  # of the temperature
+ENOUGH_LABELS, MOST_WRONG = 100, 0.25
+"""Labels of so many groups, of which up to this share are taken to be wrong, are calibrated on without those
+that look wrong: of a few, or of classes that are hardly told apart, right ones look so too.
+"""
+
+
+def calibrate_bundle(bundle: Bundle, trial: Trial, images: Images) -> Bundle:
+    """The bundle with the best temperature for images that it was not fitted on."""
+    precision, cache = trial.run.training.precision, trial.session.cache
+    keep_known_scores(trial.method)
+    held_out = predict(trial.method, images, precision=precision, cache=cache)
+    numbers = number_groups(images)
+    groups = torch.arange(len(held_out.labels)) if numbers is None else numbers
+    return _with_temperature(bundle, held_out.logits.float(), held_out.labels, groups)
+
+
+def calibrate_by_left_out(bundle: Bundle, left_out: LeftOutScores) -> Bundle:
+    """The bundle with the best temperature for training images that were left out of it; with fewer than
+    `FEWEST_TO_CALIBRATE` groups of them it says that they are too few.
+    """
+    images, groups = len(left_out.labels), len(left_out.groups.unique())
+    if groups < FEWEST_TO_CALIBRATE:
+        of_groups = f" of {plural(groups, 'group')}" if groups < images else ""
+        reason = f"only {plural(images, 'training image')}{of_groups} can be left out, and none is spared"
+        return replace(bundle, training=replace(bundle.training, uncalibrated=reason))
+    return _with_temperature(bundle, left_out.scores[0], left_out.labels, left_out.groups)
+
+
+def _with_temperature(
+    bundle: Bundle,
+    logits: Float[Tensor, "item class"],
+    labels: Int[Tensor, "item"],
+    groups: Int[Tensor, "item"],
+) -> Bundle:
+    """The bundle with the temperature of `fit_temperature`."""
+    temperature, is_used = fit_temperature(logits, labels, groups)
+    images = int(is_used.sum())
+    facts = replace(bundle.training, calibration_images=images, doubted_labels=len(labels) - images)
+    return replace(bundle, temperature=temperature, training=facts)
+
+
+def fit_temperature(
+    logits: Float[Tensor, "item class"], labels: Int[Tensor, "item"], groups: Int[Tensor, "item"]
+) -> tuple[float, Bool[Tensor, "item"]]:
+    """The best temperature for labels that do not look wrong, and which these are, among the classes of the
+    labels, so that classes by name alone do not change it. Wrong labels, which a classifier rightly
+    contradicts, would make it too modest. All are used where they are of fewer groups than `ENOUGH_LABELS`,
+    more than `MOST_WRONG` of them are taken to be wrong, or the classifier mostly is.
+    """
+    labels, with_images = labels.to(logits.device), labels.unique().to(logits.device)
+    logits, labels = logits[:, with_images], torch.searchsorted(with_images, labels)
+    of_images = score_labels(logits, labels)
+    is_right = float((logits.argmax(dim=1) == labels).double().mean())
+    is_believed = (
+        len(groups.unique()) >= ENOUGH_LABELS and of_images.wrong_share <= MOST_WRONG and is_right > 1 / 2
+    )
+    is_believed = is_believed and of_images.is_precise
+    is_used = ~of_images.looks_wrong if is_believed else torch.ones_like(of_images.looks_wrong)
+    per_group = len(labels) / len(groups.unique())
+    return best_temperature(logits[is_used], labels[is_used], per_group), is_used
+
+
+def best_temperature(
+    logits: Float[Tensor, "item class"], labels: Int[Tensor, "item"], per_group: float = 1
+) -> float:
+    """The temperature between 0.01 and 100 whose softmax(logits / T) has the lowest negative log-likelihood.
+
+    The loss is convex in b = 1 / T, and its slope is the mean over items of E_p[z] - z_y: bisection over log
+    b. Source: Guo et al., ICML 2017, section 4.2. If every item is classified correctly, any confidence fits
+    the better the larger it is; then one more item, like the mean of these, is taken to be of its second best
+    class [ours]. If items are in groups of ``per_group`` on average, a whole group more is, whatever is
+    correct: a few groups say little, and their items err together [ours].
+    """
+    scores = logits.double()
+    labels = labels.to(scores.device)
+    of_labels = scores.gather(1, labels[:, None]).mean()
+    if scores.shape[1] > 1 and (per_group > 1 or bool((scores.argmax(dim=1) == labels).all())):
+        items, seconds = len(labels), scores.topk(2, dim=1).values[:, 1]
+        of_labels = (items * of_labels + per_group * seconds.mean()) / (items + per_group)
+    low, high = torch.tensor(1 / HOTTEST).double().log(), torch.tensor(1 / COLDEST).double().log()
+    for _ in range(BISECTIONS):
+        middle = (low + high) / 2
+        probabilities = (scores * middle.exp()).softmax(dim=1)
+        slope = (probabilities * scores).sum(dim=1).mean() - of_labels
+        low, high = (low, middle) if slope > 0 else (middle, high)
+    return float((-(low + high) / 2).exp())
