@@ -9,9 +9,15 @@ import argparse
 import csv
 import json
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 from typing import Any
+
+import numpy as np
+from scipy.stats import betabinom, binom
+
+from dear.stats import LEVEL, share_interval
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks/results"
@@ -73,7 +79,47 @@ def written_zoo() -> str:
     kept = [is_kept(row) for row in results if is_kept(row) is not None]
     total = {"set": f"mean of {len(results)}", "holds": f"{sum(kept)} of {len(kept)}", **means}
     rows.append(total | {"CPU s": mean_of(results, "CPU s")})
-    return "\n".join(table(rows)) + "\n"
+    promises = [Promise.of(row) for row in results if is_kept(row) is not None]
+    expected, apart = sum(one.expected for one in promises), sum(one.is_apart for one in promises)
+    note = (
+        f"What is measured on so few images varies too: intervals of exactly right promises would hold "
+        f"{expected:.1f} of {len(promises)} on average. Promised and measured are apart beyond chance "
+        f"(95%, beta-binomial) on {apart} of {len(promises)}."
+    )
+    return "\n".join([*table(rows), "", note]) + "\n"
+
+
+@dataclass(frozen=True)
+class Promise:
+    """What a promise is worth.
+
+    Attributes:
+        expected: How likely its interval, Wilson's, holds the share that is measured, if the shares of images
+            that are right are the same.
+        is_apart: Whether the measured share is outside of 95% of what the promised one foretells.
+    """
+
+    expected: float
+    is_apart: bool
+
+    @classmethod
+    def of(cls, row: dict[str, str]) -> "Promise":
+        """That of a row."""
+        images, kept_aside = int(row["images"]), int(row["kept aside"])
+        promised, measured = (
+            round(float(row[of]) / 100 * number)
+            for of, number in (("promised", images), ("dear fit", kept_aside))
+        )
+        share = (promised + measured) / (images + kept_aside)
+        likely, counts = binom.pmf(range(kept_aside + 1), kept_aside, share), np.arange(kept_aside + 1)
+        expected = 0.0
+        for number, weight in enumerate(binom.pmf(range(images + 1), images, share)):
+            low, high = share_interval(number, images)
+            is_held = (counts / kept_aside >= low) & (counts / kept_aside <= high)
+            expected += float(weight * likely[is_held].sum())
+        foretold = betabinom(kept_aside, promised + 0.5, images - promised + 0.5)  # by Jeffreys' prior
+        below, above = foretold.cdf(measured), foretold.sf(measured - 1)
+        return cls(expected, bool(min(below, above) < (1 - LEVEL) / 2))
 
 
 def is_kept(row: dict[str, str]) -> bool | None:
