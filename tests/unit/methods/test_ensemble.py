@@ -204,8 +204,9 @@ def test_few_regressions_are_fitted_to_much() -> None:
 
 
 @torch.no_grad()
-def test_nothing_outside_of_the_span_of_few_images_counts() -> None:
+def test_nothing_outside_of_the_span_of_few_images_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same scores with more dimensions, in which no image has anything."""
+    monkeypatch.setattr("dear.methods.ensemble.members.ENOUGH", 1e-10)
     features, labels = draw_features(each=2)
     text, order = (
         torch.randn(CLASSES, EMBED, generator=torch.Generator().manual_seed(9)).double(),

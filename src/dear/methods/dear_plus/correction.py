@@ -6,10 +6,10 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from dear.errors import warn
-from dear.methods.shared import find_basis
+from dear.methods.solver import find_axes, find_minimum
 
-ITERATIONS = 100
-"""Most iterations of the solver; it stops earlier where nothing changes."""
+STEPS = 100
+"""Most steps of the solver; it stops earlier where nothing changes."""
 ENOUGH = 1e-8
 """Largest derivative of the objective at which a solution is taken."""
 CLOSE = 1e-3
@@ -33,28 +33,23 @@ def fit_correction(
     penalty: float,
 ) -> Float[Tensor, "embed embed"]:
     """The M that minimizes the mean cross-entropy of (f + f M) t over the classes, plus penalty / 2 |M|^2,
-    from zero by L-BFGS. ``text`` is times 1 / tau. Warns if it stops far from the minimum.
+    from zero. ``text`` is times 1 / tau. Warns if it stops far from the minimum.
     """
-    # Each gradient is made of features and text features, so what they span is all that M needs. In an
-    # orthonormal basis of it, the solver takes the same steps, in fewer numbers.
-    of_images, of_texts = find_basis(features), find_basis(text)
+    # Each gradient is made of features and of differences of text features, so what they span is all that M
+    # needs.
+    texts = text - text.mean(dim=0)
+    of_images, image_axes = find_axes(features)
+    of_texts, text_axes = find_axes(texts)
+    scale = (torch.outer(of_images, of_texts) * len(texts) / 2 + penalty).rsqrt()
     rows = max(1, SCORES_AT_ONCE // len(text))
-    batches = [
-        *zip(
-            (features @ text.T).split(rows),
-            (features @ of_images).split(rows),
-            labels.split(rows),
-            strict=True,
-        )
-    ]
-    texts = text @ of_texts
-    solution = features.new_zeros(of_images.shape[1], of_texts.shape[1]).requires_grad_()
+    parts = (features @ text.T).split(rows), (features @ image_axes).split(rows), labels.split(rows)
+    batches, texts = [*zip(*parts, strict=True)], texts @ text_axes
 
-    @torch.no_grad()  # which the solver turns off
-    def closure() -> Tensor:
-        """The objective; its gradient is left in ``solution``."""
-        loss, gradient = penalty / 2 * solution.square().sum(), penalty * solution
-        directions = solution @ texts.T
+    def objective(solution: Tensor) -> tuple[Tensor, Tensor]:
+        """What is minimized."""
+        correction = scale * solution
+        loss, gradient = penalty / 2 * correction.square().sum(), penalty * correction
+        directions = correction @ texts.T
         for scores, part, of_part in batches:
             logarithms = torch.addmm(scores, part, directions).log_softmax(dim=1)
             picked = torch.arange(len(part), device=part.device), of_part
@@ -62,24 +57,14 @@ def fit_correction(
             residual = logarithms.exp_()
             residual[picked] -= 1
             gradient += part.T @ (residual @ texts) / len(features)
-        solution.grad = gradient
-        return loss
+        return loss, scale * gradient
 
-    solver = torch.optim.LBFGS(
-        [solution],
-        max_iter=ITERATIONS,
-        max_eval=2 * ITERATIONS,
-        tolerance_grad=ENOUGH,
-        tolerance_change=0.0,
-        line_search_fn="strong_wolfe",
-    )
-    solver.step(closure)
-    closure()  # the gradient of the last step
-    assert solution.grad is not None
+    found = find_minimum(objective, torch.zeros_like(scale), enough=ENOUGH, steps=STEPS)
+    correction, gradient = scale * found, objective(found)[1] / scale
     # The objective curves by the penalty at least, so that the minimum is at most |gradient| / penalty away.
-    if solution.grad.norm() > CLOSE * penalty * solution.detach().norm() + ENOUGH * penalty:
+    if gradient.norm() > CLOSE * penalty * correction.norm() + ENOUGH * penalty:
         warn(
-            f"dear+: the correction of the class feature has not converged in {ITERATIONS} iterations; a "
-            "larger penalty (--dear-plus.penalty) takes fewer."
+            f"dear+: the correction of the class feature has not converged in {STEPS} steps; a larger "
+            "penalty (--dear-plus.penalty) takes fewer."
         )
-    return of_images @ solution.detach() @ of_texts.T
+    return image_axes @ correction @ text_axes.T

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from dear.methods.covariances import invert_nearly_positive
-from dear.methods.dear_plus.correction import ENOUGH, ITERATIONS, SCORES_AT_ONCE
+from dear.methods.dear_plus.correction import ENOUGH, SCORES_AT_ONCE, STEPS
 from dear.methods.dear_plus.gaussian import BayesFactors
 from dear.methods.names import NameCost, NameMargins, measure_names
 
@@ -119,7 +119,7 @@ def minimize_loss(batches: Batches, minima: Float[Tensor, "term"]) -> Float[Tens
     """
     weights = minima + 0.1
     loss, gradient, curvature = _derivatives(batches, weights)
-    for _ in range(ITERATIONS):
+    for _ in range(STEPS):
         free = ((weights > minima) | (gradient < 0)).nonzero().flatten()
         if not len(free) or gradient[free].abs().max() < ENOUGH:
             break

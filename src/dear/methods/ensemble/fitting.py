@@ -4,23 +4,22 @@ what is computed, and why.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
-from scipy.optimize import minimize
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from dear.methods.ensemble.members import Linear, fit_members, list_members, list_regressions
 from dear.methods.names import NameCost, NameMargins, measure_names
 from dear.methods.shared import find_basis
+from dear.methods.solver import find_minimum
 
 FOLDS = 5
 """Parts of the images that are left out in turn. To part them anew, and again, gave no better weights."""
 EXACT = 1e-9
 """Largest derivative by a weight at which the weights are taken."""
+MOST_STEPS = 15_000  # scipy's own
 
 
 @dataclass(frozen=True)
@@ -143,23 +142,19 @@ def fit_weights(
     terms: Float[Tensor, "term item class"], labels: Int[Tensor, "item"], penalty: float
 ) -> Float[Tensor, "term"]:
     """The weights of terms, at least 0, that minimize the mean cross-entropy of the weighted sum plus
-    ``penalty`` times their squares: a convex problem, by scipy's L-BFGS-B.
+    ``penalty`` times their squares: a convex problem.
     """
     rows = torch.arange(len(labels), device=labels.device)
     of_labels = terms[:, rows, labels].mean(dim=1)
 
-    def objective(values: np.ndarray) -> tuple[float, np.ndarray]:
-        weights = torch.from_numpy(values).to(terms)
+    def objective(weights: Tensor) -> tuple[Tensor, Tensor]:
         mixed = torch.tensordot(weights, terms, dims=1)
         loss = cross_entropy(mixed, labels) + penalty * weights.square().sum()
         expected = (terms * mixed.softmax(dim=1)).sum(dim=2).mean(dim=1)
-        gradient = expected - of_labels + 2 * penalty * weights
-        return float(loss), gradient.cpu().numpy()
+        return loss, expected - of_labels + 2 * penalty * weights
 
-    start = np.full(len(terms), 1 / len(terms))
-    options: dict[str, Any] = {"method": "L-BFGS-B", "options": {"ftol": 0, "gtol": EXACT}}
-    found = minimize(objective, start, jac=True, bounds=[(0, None)] * len(terms), **options)
-    return torch.from_numpy(found.x).to(terms)
+    start = terms.new_full((len(terms),), 1 / len(terms))
+    return find_minimum(objective, start, enough=EXACT, steps=MOST_STEPS, is_positive=True)
 
 
 def level_names(

@@ -20,6 +20,7 @@ from dear.methods.base import (
 )
 from dear.methods.linear_probe import METHOD, LinearProbeSettings
 from dear.methods.optional import UsesAllImages
+from dear.methods.solver import find_minimum
 
 ENOUGH = 1e-7
 """Largest derivative of the mean loss, by what the solver varies, at which the solution is accepted: scores
@@ -57,37 +58,24 @@ class LinearProbe(Method, UsesAllImages):
             self.weight = nn.Parameter(like.new_zeros(len(classnames), self.clip.image.embed_dim))
             self.bias = nn.Parameter(like.new_zeros(len(classnames)))
 
-    @torch.enable_grad()
+    @torch.no_grad()
     def before_training(self, images: TrainingImages) -> None:
         """Solve the regression, in float64 and from zero."""
-        with torch.no_grad():
-            features = self.clip.image.finish(images.view(None)[:, 0]).double()
-            self.length = float(features.norm(dim=-1).mean())
-            unit = normalize(features, dim=-1)
-            basis = self._solver_basis(unit)
-        classes, width = len(self.bias), len(basis)
-        solution = torch.zeros(classes, width, dtype=basis.dtype, device=basis.device, requires_grad=True)
-        solver = torch.optim.LBFGS(
-            [solution],
-            max_iter=self.settings.iterations,
-            max_eval=2 * self.settings.iterations,
-            tolerance_grad=ENOUGH,
-            tolerance_change=0.0,
-            line_search_fn="strong_wolfe",
-        )
+        features = self.clip.image.finish(images.view(None)[:, 0]).double()
+        self.length = float(features.norm(dim=-1).mean())
+        unit = normalize(features, dim=-1)
+        basis = self._solver_basis(unit)
 
-        def closure() -> Tensor:
-            solver.zero_grad()
-            parameters = solution @ basis
+        @torch.enable_grad()
+        def objective(solution: Tensor) -> tuple[Tensor, Tensor]:
+            parameters = solution.requires_grad_() @ basis
             loss = self._objective(unit, images.labels, parameters[:, :-1], parameters[:, -1])
-            loss.backward()
-            return loss
+            return loss.detach(), torch.autograd.grad(loss, solution)[0]
 
-        solver.step(closure)
-        with torch.no_grad():
-            parameters = solution @ basis
-            self.weight.copy_(parameters[:, :-1])
-            self.bias.copy_(parameters[:, -1])
+        start = basis.new_zeros(len(self.bias), len(basis))
+        parameters = find_minimum(objective, start, enough=ENOUGH, steps=self.settings.iterations) @ basis
+        self.weight.copy_(parameters[:, :-1])
+        self.bias.copy_(parameters[:, -1])
 
     def _solver_basis(self, unit: Float[Tensor, "item embed"]) -> Float[Tensor, "coordinate parameter"]:
         """The coordinates that the solver varies, in which the objective curves alike in most directions:
