@@ -172,10 +172,14 @@ def run_one(
         run.protocol.check_method(run.setup.declared)
         run.protocol.check_data(run.source, run.targets)
         session.cache.begin(run.source.identity)
-        shares_training = run.protocol.trained_on is not None
-        make_trial = train_candidates if run.candidates else Trial
-        trial = make_trial(session, run, checkpoint, on_step, shares_training=shares_training)
-        results, tensors = run.protocol.run(trial), trial.trained_tensors() if keep_weights else None
+        classes = run.protocol.training_classes(len(run.source.classnames))
+        shares = run.protocol.trained_on is not None
+        if run.candidates:
+            trial = train_candidates(session, run, classes, checkpoint, on_step, shares_training=shares)
+        else:
+            trial = Trial(session, run, checkpoint, on_step, shares_training=shares)
+            trial.train(classes)
+        results, tensors = run.protocol.test(trial), trial.trained_tensors() if keep_weights else None
         record, files = run_record(run, trial, results, tensors), dict[str, bytes]()
         if trial.predictions:
             files[PREDICTIONS] = predictions_file(trial.predictions)

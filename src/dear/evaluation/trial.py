@@ -33,8 +33,8 @@ from dear.writing import PART
 
 @dataclass(eq=False)
 class Trial:
-    """A method that is trained and tested. The `run` of a protocol calls `train` once, then `test` for each
-    part of its results. The constructor builds the method, without classes, and raises as `build_untrained`.
+    """A method that is trained once, by `train`, and then tested: a protocol calls `test` for each part of
+    its results. The constructor builds the method, without classes, and raises as `build_untrained`.
 
     Attributes:
         checkpoint: File from which interrupted training resumes, if any.
@@ -91,10 +91,8 @@ class Trial:
 
         A teacher is trained on these images first. A method that trains without labels is then trained on all
         training images of the data set; its classes are all of them, the given ones first. Raises DataError
-        if validation images are asked for and there are none. Of candidates, the method is trained already.
+        if validation images are asked for and there are none.
         """
-        if self.tried:
-            return
         start_counting(self.method.clip.image.projection.device)
         run, dataset = self.run, self.source
         if run.teacher is not None:

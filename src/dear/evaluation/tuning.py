@@ -1,5 +1,6 @@
 """Choosing settings of a method, and of its training, on validation images (`MethodSetup.each`)."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,18 @@ from dear.progress import OnStep
 
 
 def train_candidates(
-    session: Session, run: ResolvedRun, checkpoint: Path | None, on_step: OnStep, *, shares_training: bool
+    session: Session,
+    run: ResolvedRun,
+    classes: Sequence[int],
+    checkpoint: Path | None,
+    on_step: OnStep,
+    *,
+    shares_training: bool,
 ) -> Trial:
-    """Train all candidates of a run. Returns the trial of the one with the highest accuracy on the validation
-    images of the training classes, the first of equals, with what each reached, and the seconds of all
-    trainings. No test image is read.
+    """Train all candidates of a run on some classes. Returns the trial of the one with the highest accuracy
+    on the validation images of these classes, the first of equals, with what each reached, and the seconds
+    of all trainings. No test image is read.
     """
-    classes = run.protocol.training_classes(len(run.source.classnames))
     best: Trial | None = None
     tried, highest, seconds = list[dict[str, Any]](), -1.0, 0.0
     for number, candidate in enumerate(run.candidates):

@@ -179,7 +179,8 @@ def test_all_classes_at_once_against_a_plain_loop(setup: MethodSetup, small_clip
     options = {"roles": role_table(small_clip), "train": asdict(TrainSettings(epochs=2, batch=3, lr=1e-2))}
     run = resolve_run(session, small_clip, BaseToNovel(), [dataset], setup, seed=1, shots=2, **options)
     trial = Trial(session, run)
-    results = trial.run.protocol.run(trial)
+    trial.train(base_novel(4)[0])
+    results = run.protocol.test(trial)
     images: Any = dataset.test
     assert images.loads == 2  # once for each half: the frozen backbone goes on from the trunk
     method, (base, novel) = trial.method, base_novel(4)

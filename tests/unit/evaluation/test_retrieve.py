@@ -5,7 +5,7 @@ import torch
 
 from dear.backbone import vision
 from dear.backbone.clip import Clip
-from dear.evaluation.protocols.retrieve import (
+from dear.evaluation.retrieve import (
     all_features,
     chance_by_factor,
     nearest,

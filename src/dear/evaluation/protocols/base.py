@@ -1,5 +1,5 @@
 """The protocol interface. This module and every protocol's file are light to import: commands, recipes and
-the report query them without torch, which only `run` needs.
+the report query them without torch, which only `test` needs.
 """
 
 import json
@@ -21,12 +21,11 @@ if TYPE_CHECKING:
 
 
 class TrialLike(typing.Protocol):
-    """What a protocol asks of the method that it trains and tests, which `dear.evaluation.trial.Trial` does.
+    """What a protocol asks of the trained method that it tests, which `dear.evaluation.trial.Trial` does.
 
     Attributes:
         source: The data set that is trained on.
         targets: The other data sets that are tested on.
-        method: The method, trained once `train` has returned.
     """
 
     method: "Method"
@@ -36,9 +35,6 @@ class TrialLike(typing.Protocol):
 
     @property
     def targets(self) -> "tuple[Dataset, ...]": ...
-
-    def train(self, classes: Sequence[int]) -> None:
-        """Train on a few images of each of these classes; called once, before everything else."""
 
     def test(
         self,
@@ -88,8 +84,10 @@ class Protocol(ABC):
     scored: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
-    def run(self, trial: TrialLike) -> dict[str, Any]:
-        """Train and test one method; returns the results for its record. Nothing is selected on test data."""
+    def test(self, trial: TrialLike) -> dict[str, Any]:
+        """Test a method that was trained on `training_classes`; returns the results for its record. Nothing
+        is selected on test data.
+        """
 
     @property
     def fingerprint(self) -> str:

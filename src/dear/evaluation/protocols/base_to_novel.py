@@ -41,11 +41,10 @@ class BaseToNovel(Protocol):
                     f"{trained_on.name} has no test image of any {half} class: give each class more images."
                 )
 
-    def run(self, trial: TrialLike) -> dict[str, Any]:
+    def test(self, trial: TrialLike) -> dict[str, Any]:
         from dear.data.fewshot import base_novel
 
         base, novel = base_novel(len(trial.source.classnames))
-        trial.train(base)
         on_base = trial.test(trial.source, base, part="base", keep_features=True)
         on_novel = trial.test(trial.source, novel, novel=True, part="novel", keep_features=True)
         hm = harmonic_mean(on_base["accuracy"], on_novel["accuracy"])

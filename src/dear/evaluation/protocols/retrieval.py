@@ -25,10 +25,9 @@ class Retrieval(BaseToNovel):
     data: ClassVar[tuple[str, ...]] = ("travel-posters",)
     scored: ClassVar[tuple[str, ...]] = ()
 
-    def run(self, trial: TrialLike) -> dict[str, Any]:
-        from dear.evaluation.protocols.retrieve import retrieve
+    def test(self, trial: TrialLike) -> dict[str, Any]:
+        from dear.evaluation.retrieve import retrieve
 
-        trial.train(self.training_classes(len(trial.source.classnames)))
         return retrieve(trial.method, trial.source)
 
     def check_method(self, method: Declaration) -> None:

@@ -46,10 +46,8 @@ class Transfer(Protocol):
     def trained_on(self) -> str | None:
         return self.source
 
-    def run(self, trial: TrialLike) -> dict[str, Any]:
-        classes = range(len(trial.source.classnames))
-        trial.train(classes)
-        on_source = trial.test(trial.source, classes, part="source")
+    def test(self, trial: TrialLike) -> dict[str, Any]:
+        on_source = trial.test(trial.source, range(len(trial.source.classnames)), part="source")
         targets = {
             target.name: trial.test(
                 target, range(len(target.classnames)), novel=True, part=f"targets/{target.name}"
