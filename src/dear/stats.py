@@ -66,8 +66,8 @@ def group_share_interval(
     correct: "ArrayLike", groups: "Sequence[Hashable] | ArrayLike"
 ) -> tuple[float, float]:
     """The interval, at `LEVEL`, of the share of items that count, each from 0 to 1, where items of a group
-    count together: Wilson's, for as many items as are worth so much if each is on its own. It is Wilson's
-    where each item has a group of its own, or each group counts as a whole and they are of one size.
+    count together: Wilson's, for the effective number of independent items. It is Wilson's own where each
+    item has a group of its own, or each group counts as a whole and they are of one size.
 
     Source: the effective sample size of Korn and Graubard, Survey Methodology 24 (1998), in Wilson's interval
     as in Dean and Pagano, Journal of Survey Statistics and Methodology 3 (2015).
@@ -82,8 +82,8 @@ def group_share_interval(
 
 def exact_share_bounds(correct: "ArrayLike", groups: "Sequence[Hashable] | ArrayLike") -> tuple[float, float]:
     """The bound below the share of items that count and the bound above it, each by itself at `LEVEL`, where
-    items of a group count together: those of Clopper and Pearson, for as many items as are worth so much if
-    each is on its own. Where each item has a group of its own they are exact.
+    items of a group count together: those of Clopper and Pearson, for the effective number of independent
+    items. Where each item has a group of its own they are exact.
 
     Source: Clopper and Pearson, Biometrika 26 (1934); Korn and Graubard, Survey Methodology 24 (1998).
     """

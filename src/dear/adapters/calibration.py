@@ -19,8 +19,8 @@ from dear.text import plural
 
 COLDEST, HOTTEST, BISECTIONS = 1e-2, 1e2, 60  # of the temperature
 ENOUGH_LABELS, MOST_WRONG = 100, 0.25
-"""Labels of so many groups, of which up to this share are taken to be wrong, are calibrated on without those
-that look wrong: of a few, or of classes that are hardly told apart, right ones look so too.
+"""From so many groups on, labels that look wrong take no part, unless they are more than this share: with few
+images, or classes that are hardly told apart, right labels look wrong too.
 """
 
 

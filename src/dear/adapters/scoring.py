@@ -262,8 +262,8 @@ def cross_validate(
     bundle: Bundle, trial: Trial, left_out: LeftOut, choice: LeftOutScores
 ) -> tuple[BundleScores, Predictions]:
     """The accuracy that a fit promises, over all training images that can be left out, and the predictions
-    that it is computed from: each is scored by what the whole procedure is without its part of the images,
-    the choice and the temperature too.
+    that it is computed from: each is scored by the whole procedure, the choice and the temperature too,
+    repeated without its part of the images.
 
     With few images the temperature is 1, as that of the bundle is.
     """

@@ -79,7 +79,7 @@ def describe_cut_prompts(
 
 
 def _full_prompts(reader: PromptReader, prompts: Sequence[Sequence[str]]) -> dict[int, str]:
-    """The first prompt of each class that has as many words as are read, by the label of the class."""
+    """The first prompt of each class that fills what the text tower reads, by the label of the class."""
     full_prompts = dict[int, str]()
     for texts in prompts:
         # A letter outside ASCII may be several tokens; one of ASCII is at most one.

@@ -71,9 +71,8 @@ class OutlierModel:
         return self._limit(share)[0]
 
     def expected(self, share: float) -> float:
-        """The share of new images of the classes to expect below the threshold: of n + 1 groups that come in
-        any order, the last has a share of images of rank at most r that is on average that of the others
-        among themselves, so the n groups have n + 1 times as much of such images as a group is expected to.
+        """The share of new images of the classes to expect below the threshold: the sum of the shares of the
+        n known groups over n + 1, since a new group comes in no other way than these.
         """
         return self._limit(share)[1] / (int(self.groups) + 1)
 

@@ -382,8 +382,8 @@ def resolve(
 ) -> ResolvedSettings:
     """All settings of a run that trains on a data set: the defaults, what the method's authors set there, for
     a teacher what those of its ``student`` do, and over them what the user sets (``setup``, ``train``). No
-    file is read. The authors' templates are in the place of a benchmark's own alone: not where ``templates``,
-    those of the data set, are others. Raises SettingsError.
+    file is read. The authors' templates replace only a benchmark's own: no other ``templates`` that the data
+    set has. Raises SettingsError.
     """
     from dear.data.sources.benchmarks import benchmarks
 

@@ -51,7 +51,7 @@ class NameMargins:
 
 def measure_names(names: Sequence[NameMargins]) -> NameCost:
     """The least threshold, from 0 on, with which names take at most `NAME_COST` on average, and what each
-    takes where the others alone set it: the next name is none of those that set it. If this is more, the
+    takes by the threshold that the other names set, as it will be for a new one. If this is more, the
     threshold is raised until it is not, at most to where none of these names takes anything. What is told
     stays that of the first threshold: of one that was raised until names took little, it would be too
     little. [ours]

@@ -52,8 +52,8 @@ DEFAULT_METHOD = "dear"
 AUTO = "auto"
 """In place of the name of a method: `dear fit` chooses one by the training images."""
 FIT_METHOD = "dear+"
-"""The method of `dear fit` where no image can be left out to choose by, and the judge of labels where the
-method cannot be fitted without images."""
+"""The method of `dear fit` where no image can be left out to choose by. It also judges labels where the
+chosen method cannot be fitted again with images left out."""
 
 
 JUDGES_IMAGES = ("ensemble", FIT_METHOD)

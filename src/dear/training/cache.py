@@ -39,8 +39,9 @@ class Cache:
       the tower together.
 
     All but readouts belong to the group that was begun last (a data set, for example). Other groups are
-    evicted to make room, the oldest first; the current one only for a readout, as with repeated passes over a
-    group, evicting its oldest entries would never produce a hit. Readouts stay, for a fit to save.
+    evicted to make room, the oldest first. Entries of the current one are evicted only for a readout: in
+    repeated passes over a group, the oldest would always be gone before it is needed. Readouts stay, for a
+    fit to save.
 
     Attributes:
         progress: Called while all training images are encoded.

@@ -37,8 +37,8 @@ Result = TypeVar("Result")
 
 
 class LoadedImages:
-    """Labeled images that threads load. ``room`` bytes of pictures stay in memory: the first ones, because
-    with repeated passes over all of them, evicting the oldest would never give a hit.
+    """Labeled images that threads load. ``room`` bytes of pictures stay in memory, the first ones: in
+    repeated passes over all of them, the oldest would always be gone before it is needed.
     """
 
     identity: str
