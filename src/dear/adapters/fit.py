@@ -11,12 +11,13 @@ from dear.adapters.bundle import Bundle
 from dear.adapters.bundle_config import check_writable, read_config
 from dear.adapters.choose import Choice, choose_method, describe_change
 from dear.adapters.facts import CROSS_VALIDATION, Epoch, NameCost, UnlabeledGain
+from dear.adapters.labels import require_applied
 from dear.adapters.leftout import LeftOut, LeftOutScores
 from dear.adapters.operating import OperatingGoal, OperatingPoint
 from dear.adapters.predictor import Predictor
 from dear.adapters.prepare import FitImages, add_named, check_run, prepare_data, read_data, resolve_run
 from dear.adapters.readouts import FEATURES, kept_if_interrupted, open_cache, report_reused, save_readouts
-from dear.adapters.review import require_applied, review_images, write_review
+from dear.adapters.review import review_images, write_review
 from dear.adapters.scoring import (
     calibrate_bundle,
     calibrate_by_left_out,
