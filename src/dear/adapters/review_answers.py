@@ -155,13 +155,15 @@ class ReviewAnswers:
         """
         doubt, earlier = self.doubts[number], self._before.get(number)
         if earlier:
-            written, before = earlier.pop()
+            written, before = earlier[-1]
         else:  # it was given before this began
             rows = read_corrections(doubt.source.table)
             written = doubt.counting([row for row in rows if row.content == doubt.content])
             before = []
         if written:
             merge_corrections(doubt.source.table, before, self.settings, written)
+        if earlier:
+            earlier.pop()
 
     def key_of(self, number: int, label: str, *, is_new: bool = False) -> str:
         """What the corrections have for an answer. Raises NewClassError for a name that is no class, unless

@@ -14,8 +14,7 @@ from fastapi_offline import FastAPIOffline
 
 from dear import __version__
 from dear.adapters.bundle import Bundle
-from dear.adapters.review_answers import Doubt, ReviewAnswers, open_review
-from dear.curation.issues import REVIEW_CSV
+from dear.adapters.review_answers import Doubt, ReviewAnswers, open_review, read_issues
 from dear.data.images.decode import as_image, decode
 from dear.errors import DataError
 from dear.reading.files import expanded
@@ -132,9 +131,11 @@ def _make_jpeg(file: Path) -> bytes:
 
 
 def review_of(bundle: Bundle, folder: Path | str, data: Path | None) -> ReviewDesk | None:
-    """The review that a fit wrote into the folder of its bundle, of images in the data; None without one."""
+    """The review that a fit wrote into the folder of its bundle, of images in the data; None without one, or
+    if it has found nothing.
+    """
     place = expanded(folder)
-    if data is None or not (place / REVIEW_CSV).is_file():
+    if data is None or not (read_issues(place) or bundle.training.confused):
         return None
     names = dict(zip(bundle.keys, bundle.classes, strict=True)) if bundle.keys else {}
     return ReviewDesk(partial(open_review, bundle, place, data, names))

@@ -18,7 +18,7 @@ from dear.cli.main import main
 from dear.curation.issues import Issue
 from dear.data.settings import DataSettings
 from dear.data.sources.corrections import read_corrections
-from dear.serving.review import ReviewDesk, create_review_app
+from dear.serving.review import create_review_app, review_of
 from dear.serving.service import Service
 from tests.documented import blocks
 from tests.helpers.bundles import small_predictor
@@ -168,11 +168,15 @@ def test_a_bundles_server_has_its_review(
     small_clip: Clip, photos: Path, issues: list[Issue], tmp_path: Path
 ) -> None:
     """Once it is told where the data is. The requests of the guide run as they are written."""
-    predictor, data = small_predictor(small_clip), CorrectedData.read(photos, DataSettings())
+    predictor = small_predictor(small_clip)
+    assert review_of(predictor.bundle, tmp_path, photos) is None
+    (tmp_path / "review.csv").write_bytes(issues_csv(tmp_path, []))
+    assert review_of(predictor.bundle, tmp_path, photos) is None  # it has found nothing
+    (tmp_path / "review.csv").write_bytes(issues_csv(tmp_path, issues))
     with TestClient(create_app(Service(predictor), page=True), base_url=URL) as client:
         assert client.get("/api/info").json()["review"] is False
         assert client.get("/api/review").status_code == 404
-    desk = ReviewDesk(lambda: ReviewAnswers(issues, [data]))
+    desk = review_of(predictor.bundle, tmp_path, photos)
     app = create_app(Service(predictor, data=photos, review=desk), token="s3cret", page=True)
     with TestClient(app, base_url=URL) as client:
         assert client.get("/review?token=s3cret", follow_redirects=False).headers["location"] == "./review"
