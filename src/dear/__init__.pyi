@@ -7,8 +7,9 @@ from .adapters.compare import compare as compare
 from .adapters.drift import detect_drift as detect_drift
 from .adapters.evaluation import evaluate as evaluate
 from .adapters.fit import fit as fit
+from .adapters.labels import apply_labels as apply_labels
 from .adapters.predictor import Predictor as Predictor
-from .adapters.review import apply_labels as apply_labels
+from .adapters.refit import refit as refit
 from .adapters.review import find_label_issues as find_label_issues
 from .adapters.saved_run import SavedRun as SavedRun
 from .adapters.saved_run import load_bundle as load_bundle

@@ -244,6 +244,17 @@ def _solve_score(mean: float, changed: float, items: float, critical: float) -> 
     return (low + high) / 2
 
 
+def independent_difference(
+    first: float, of_first: tuple[float, float], second: float, of_second: tuple[float, float]
+) -> tuple[float, float]:
+    """The interval of second - first, of two shares of different items, from the interval of each. Source:
+    the hybrid score interval of Newcombe, Statistics in Medicine 17 (1998), method 10.
+    """
+    low = math.hypot(second - of_second[0], of_first[1] - first)
+    high = math.hypot(of_second[1] - second, first - of_first[0])
+    return second - first - low, second - first + high
+
+
 def sign_test(differences: "ArrayLike") -> float:
     """The two-sided p-value of the exact test that each difference may as well have the other sign: how
     likely their sum is as far from 0. Of 1 and -1 it is McNemar's; where all are 0, it is 1.

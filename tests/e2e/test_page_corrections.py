@@ -6,11 +6,18 @@ from pathlib import Path
 
 import pytest
 
+from dear.adapters.labels import CorrectedData
+from dear.adapters.review_answers import ReviewAnswers
+from dear.curation.issues import Issue
 from dear.data.images.forms import file_hash, hash_image
+from dear.data.settings import DataSettings
 from dear.data.sources.corrections import read_corrections
+from dear.serving.review import create_review_app
 from dear.serving.service import Service
 from tests.e2e.page import Open, pytestmark, serving  # noqa: F401
 from tests.helpers.server import picture, png
+from tests.helpers.server import serving as serving_app
+from tests.unit.data.photos import class_folders
 
 pytest_plugins = ["tests.e2e.page"]
 
@@ -46,6 +53,7 @@ def test_the_page_corrects_what_it_shows(
         page.wait_for_selector("#result details[open]")
         page.fill("#label", "an owl")
         page.click("#correct button")
+        page.click("#meant button:has-text('new class')")
         page.wait_for_selector("#saved:has-text('Saved: an owl.')")
         assert "counts once it lies there" not in page.locator("#saved").inner_text()
         stranger = {"name": "=new.png", "mimeType": "image/png", "buffer": png(picture(99))}
@@ -59,9 +67,8 @@ def test_the_page_corrects_what_it_shows(
         page.fill("#label", " _ ")
         page.click("#correct button")
         page.wait_for_selector("#saved:has-text('label is empty')")
-        assert page.said == [
-            "Failed to load resource: the server responded with a status of 400 (Bad Request)"
-        ]
+        failed = "Failed to load resource: the server responded with a status of"
+        assert page.said == [f"{failed} 409 (Conflict)", f"{failed} 400 (Bad Request)"]
         bad = {"name": "bad.png", "mimeType": "image/png", "buffer": b"no picture"}
         page.set_input_files("#file", bad)
         page.wait_for_selector("#result [role=alert]")
@@ -79,3 +86,47 @@ def test_the_page_corrects_what_it_shows(
         "photo.jpg": ("an owl", file_hash(folder / "photo.jpg")),
         "=new.png": (stranger_label, hash_image(png(picture(99)))),
     }
+
+
+def test_a_review_by_keys_and_by_clicks(
+    browse: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each answer is in the table at once, and the next image without one is next."""
+    monkeypatch.setenv("DEAR_CACHE", str(tmp_path / "cache"))
+    photos = class_folders(tmp_path / "photos", {"ant": 4, "bee": 4, "ewer": 4})
+    names = ["ant/0.png", "ant/1.png", "bee/0.png", "bee/1.png", "ewer/0.png"]
+    issues = [Issue(str(photos / name), name.split("/")[0], "ewer", 0.9) for name in names]
+    review = ReviewAnswers(issues, [CorrectedData.read(photos, DataSettings())], (("ant", "bee", 3, 8),))
+
+    def rows() -> dict[str, str]:
+        return {row.path: row.label for row in read_corrections(photos / "corrections.csv")}
+
+    with serving_app(create_review_app(review, token="secret", hosts=None)) as address:
+        page = browse(f"{address}?token=secret")
+        page.wait_for_selector("#count:has-text('5 of 5')")
+        page.wait_for_function("[...document.images].slice(0, 2).every((image) => image.naturalWidth)")
+        page.keyboard.press("k")
+        page.wait_for_selector("#count:has-text('4 of 5')")
+        page.keyboard.press("o")
+        page.keyboard.type("ewr")
+        page.keyboard.press("Enter")
+        page.wait_for_selector(".asked button:focus:has-text('Yes, ewer')")
+        assert rows() == {"ant/0.png": "ant"}
+        page.keyboard.press("Enter")
+        page.wait_for_selector("li:nth-child(2) .said:has-text('Now: ewer')")
+        page.wait_for_selector("li:nth-child(3)[aria-current]")
+        page.keyboard.press("n")
+        page.wait_for_selector("li:nth-child(3) .said:has-text('Left out')")
+        page.keyboard.press("u")
+        page.wait_for_selector("li:nth-child(3) .said", state="hidden")
+        page.click("li:nth-child(4) [data-key=s]")
+        page.wait_for_selector("li:nth-child(4) .said:has-text('Now: ewer')")
+        page.fill("li:nth-child(5) input", "owl")
+        page.press("li:nth-child(5) input", "Enter")
+        page.click(".asked button:has-text('Cancel')")
+        page.click("li:nth-child(1) .back")
+        page.wait_for_selector("#count:has-text('3 of 5')")
+        assert page.locator("#confused li").inner_text().startswith("ant and bee: 3 of 8")
+        assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+        assert {"409" in line for line in page.said} == {True}
+    assert rows() == {"ant/1.png": "ewer", "bee/1.png": "ewer"}

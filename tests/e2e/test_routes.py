@@ -182,7 +182,8 @@ def test_metrics_and_schema(client: Any, cup: bytes) -> None:
     assert float(values["dear_images_total"]) >= float(values["dear_batches_total"]) >= 1
     schema = client.get("/openapi.json").json()
     assert schema["openapi"].startswith("3.1")
-    routes = "attention batch info labels neighbors predict preview reload roles"
+    routes = "attention batch info labels neighbors predict preview reload roles review"
+    routes += " review/answer review/image review/undo"
     assert {*schema["paths"]} == {"/health", "/metrics", *(f"/api/{route}" for route in routes.split())}
     body = schema["paths"]["/api/predict"]["post"]["requestBody"]["content"]
     assert {*body} == {"image/*", "multipart/form-data"}
@@ -193,7 +194,9 @@ def test_metrics_and_schema(client: Any, cup: bytes) -> None:
 def test_the_page_has_only_its_own_files(client: Any) -> None:
     files = {
         "/": "index.html",
+        "/review": "review.html",
         **{f"/{name}": name for name in ("page.css", "page.js", "table.js", "attributes.js", "steering.js")},
+        **{f"/{name}": name for name in ("review.js", "shared.js")},
     }
     for path, name in files.items():
         answer = client.get(path)

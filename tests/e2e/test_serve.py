@@ -19,8 +19,8 @@ pytest.importorskip("uvicorn", reason="the extra `app` is not installed")
 
 PAGE = "docs/serve.md"
 [START] = (block for block in blocks(PAGE, "sh") if block.startswith("dear serve"))
-REQUESTS = "".join(block for block in blocks(PAGE, "sh") if block.startswith("curl"))
-[PYTHON] = (block for block in blocks(PAGE, "python") if "urllib" in block)
+REQUESTS = "".join(block for block in blocks(PAGE, "sh") if block.startswith("curl") and "7861" not in block)
+[PYTHON] = (block for block in blocks(PAGE, "python") if "api/predict" in block)
 ADDRESS = "http://127.0.0.1:7860"
 TOKEN = "secret"
 BEARER = {"Authorization": f"Bearer {TOKEN}"}

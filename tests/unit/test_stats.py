@@ -14,6 +14,7 @@ from dear.stats import (
     gain_interval,
     group_share_interval,
     half_width,
+    independent_difference,
     mcnemar_test,
     mean_difference_error,
     mean_interval,
@@ -37,6 +38,13 @@ def test_intervals_of_shares() -> None:
     assert share_interval(5, 10) == pytest.approx((0.236593, 0.763407), abs=1e-6)
     assert share_interval(0, 10) == pytest.approx((0, 0.277533), abs=1e-6)
     assert share_interval(10, 10) == pytest.approx((0.722467, 1), abs=1e-6)
+
+
+def test_the_interval_of_a_difference_of_other_items() -> None:
+    """An example of Newcombe (1998), table II (a): 56 of 70 and 48 of 80, by method 10."""
+    first, second = (48 / 80, share_interval(48, 80)), (56 / 70, share_interval(56, 70))
+    assert independent_difference(*first, *second) == pytest.approx((0.0524, 0.3339), abs=5e-5)
+    assert independent_difference(*second, *first) == pytest.approx((-0.3339, -0.0524), abs=5e-5)
 
 
 @pytest.mark.parametrize("right", [0, 1, 5, 11])

@@ -261,7 +261,7 @@ def compare_predictors(
         warn_of_toy(bundle.model, world=dataset.world, advice="fit without --model")
     dataset.require_single_labels()
     dataset, left_out = unseen(dataset, "test", b"".join(bundle.image_hashes for bundle in bundles))
-    pairs = _common_classes(*bundles)
+    pairs = common_classes(*bundles)
     named = dataset.classnames, dataset.keys
     numbers = [find_classes(bundle.classes, bundle.keys, *named) for bundle in bundles]
     number_of = {pair: number for number, pair in enumerate(pairs)}
@@ -297,7 +297,7 @@ def compare_predictors(
     return comparison, images
 
 
-def _common_classes(first: Bundle, second: Bundle) -> list[tuple[int, int]]:
+def common_classes(first: Bundle, second: Bundle) -> list[tuple[int, int]]:
     """The numbers of the classes that both bundles have: in the first, and in the second."""
     in_second = find_classes(
         second.classes, second.keys or second.classes, first.classes, first.keys or first.classes

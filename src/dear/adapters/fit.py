@@ -12,12 +12,13 @@ from dear.adapters.bundle_config import check_writable, read_config
 from dear.adapters.calibration import calibrate_bundle, calibrate_by_left_out
 from dear.adapters.choose import Choice, choose_method, describe_change
 from dear.adapters.facts import CROSS_VALIDATION, Epoch, NameCost, UnlabeledGain
+from dear.adapters.labels import require_applied
 from dear.adapters.leftout import LeftOut, LeftOutScores
 from dear.adapters.operating import OperatingGoal, OperatingPoint
 from dear.adapters.predictor import Predictor
 from dear.adapters.prepare import FitImages, add_named, check_run, prepare_data, read_data, resolve_run
 from dear.adapters.readouts import FEATURES, kept_if_interrupted, open_cache, report_reused, save_readouts
-from dear.adapters.review import require_applied, review_images, write_review
+from dear.adapters.review import review_images, write_review
 from dear.adapters.scoring import (
     choose_operating_point,
     cross_validate,
@@ -32,6 +33,7 @@ from dear.curation.outlier_fit import fit_outlier_model
 from dear.curation.outliers import OutlierModel
 from dear.curation.unlabeled import add_unlabeled, read_unlabeled, require_taken
 from dear.data.dataset import Dataset
+from dear.data.fewshot import Subset
 from dear.data.images.photos import group_names, split_hashes
 from dear.data.loading import deferred_warnings, is_several, of_world
 from dear.data.settings import DataSettings
@@ -82,6 +84,7 @@ def fit(
     progress: Progress | None = None,
     verbose: bool = True,
     command: str = "",
+    choose_folder: Callable[..., Path] | None = None,
 ) -> Bundle:
     """Adapt a backbone to all classes of a data set, and write the bundle to ``out`` if that is not None.
     Nothing is selected on test images. If it is interrupted, the same call continues after the last epoch
@@ -119,6 +122,8 @@ def fit(
         verbose: Print `Bundle.verdict`. Notes on the data are UserWarnings, which filters of Python's own
             `warnings` silence.
         command: The command line that the bundle names as its own.
+        choose_folder: Called before the bundle is written, with it, the backbone, the data, and the
+            predictions of training images that were left out, with these: the folder to write to.
 
     Returns the bundle. Raises DearError, before training where possible.
     """
@@ -198,11 +203,12 @@ def fit(
         if left_out is not None:
             bundle, scores = calibrate_fit(bundle, trial, images, left_out, choice)
         bundle, test = measure(bundle, run.clip, images.dataset, report, session.cache)
-        crossed, groups = None, list[Any]()
+        crossed, groups, judged_images = None, list[Any](), None
         if left_out is not None and scores is not None and len(scores.judged) and (test is None or goal):
             of_procedure = (choice and choice.scores) or scores
             crossed_scores, crossed = cross_validate(bundle, trial, left_out, of_procedure)
             groups = of_procedure.groups.tolist()
+            judged_images = Subset(left_out.pictures, of_procedure.judged.cpu())
             bundle = bundle if test is not None else replace(bundle, scores=crossed_scores)
         if goal is not None:
             bundle = add_operating_point(bundle, goal, crossed, groups, test, images.dataset)
@@ -225,7 +231,10 @@ def fit(
         for file in features_files:
             report_reused(file.parent, session.cache)
         if folder is not None:
-            save(bundle, folder)
+            unfinished = folder
+            if choose_folder is not None:
+                folder = choose_folder(bundle, run.clip, images.dataset, crossed, judged_images)
+            save(bundle, folder, unfinished)
             save_readouts(folder, session.cache.used_readouts())
             if reviewed is not None and bundle.review is not None:
                 names = dataset.classnames
@@ -375,13 +384,15 @@ def add_earlier_test(bundle: Bundle, earlier: Bundle) -> Bundle:
     return replace(bundle, training=replace(bundle.training, earlier_test=earlier.scores))
 
 
-def save(bundle: Bundle, out: Path) -> None:
-    """Write the bundle, and remove the checkpoints of its training and of fits with other options."""
+def save(bundle: Bundle, out: Path, unfinished: Path) -> None:
+    """Write the bundle, and remove from the folder of the ``unfinished`` one the checkpoints of its training
+    and of fits with other options.
+    """
     bundle.save_pretrained(out)
-    for state in (out / UNFINISHED).glob("*.pt"):
+    for state in (unfinished / UNFINISHED).glob("*.pt"):
         remove_checkpoints(state)
-    (out / UNFINISHED / FEATURES).unlink(missing_ok=True)
-    for part in (out / UNFINISHED).glob(f"*{PART}"):  # of a fit that was killed
+    (unfinished / UNFINISHED / FEATURES).unlink(missing_ok=True)
+    for part in (unfinished / UNFINISHED).glob(f"*{PART}"):  # of a fit that was killed
         part.unlink(missing_ok=True)
     with suppress(OSError):  # there is none, or one that was set aside
-        (out / UNFINISHED).rmdir()
+        (unfinished / UNFINISHED).rmdir()

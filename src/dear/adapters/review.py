@@ -17,6 +17,7 @@ from pandas import DataFrame
 from torch import Tensor
 
 from dear.adapters.choose import choose_method
+from dear.adapters.labels import require_applied
 from dear.adapters.leftout import LeftOut, LeftOutScores
 from dear.adapters.prepare import prepare_data, read_data, resolve_run
 from dear.backbone.names import backbone_or_default
@@ -26,28 +27,18 @@ from dear.curation.wrong_labels import LabelScores, find_confused, score_labels
 from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import leave_subsets
 from dear.data.images.decode import as_image
-from dear.data.images.forms import file_hash
 from dear.data.images.photos import HeldImages, PhotoImages, image_hashes, make_thumbnails
-from dear.data.loading import deferred_warnings, name_listings, read_source
+from dear.data.loading import deferred_warnings
 from dear.data.settings import DataSettings
-from dear.data.sources.class_names import WHOLE
-from dear.data.sources.corrections import (
-    REMOVE,
-    Correction,
-    answered_contents,
-    corrections_file,
-    key_of,
-    merge_corrections,
-)
-from dear.data.sources.table import CHECKED, PREDICTED, read_answers
-from dear.errors import DataError, OutputError
+from dear.data.sources.corrections import answered_contents
+from dear.data.sources.table import CHECKED, PREDICTED
 from dear.evaluation.resolve import MethodSetup
 from dear.evaluation.session import Session
 from dear.methods.registry import AUTO, FIT_METHOD, known_method
 from dear.progress import Progress, Steps
-from dear.reading.files import CORRECTIONS, expanded
+from dear.reading.files import expanded
 from dear.report.render import THUMBNAIL, data_url, render_page, write_page
-from dear.text import list_names, without_surrogates
+from dear.text import without_surrogates
 from dear.writing import csv_path, csv_rows, csv_text
 
 MAX_CARDS = 200  # on the page
@@ -284,81 +275,3 @@ def find_label_issues(data: Any, **options: Any) -> DataFrame:
             "predicted_label": [names[label] for label in best.tolist()],
         }
     )
-
-
-@dataclass(frozen=True)
-class AppliedLabels:
-    """What became of the answers in a reviewed table.
-
-    Attributes:
-        table: The corrections, which now have them.
-        answers, unanswered: Rows that somebody answered, and others.
-        elsewhere: Files of answers that are gone or not in the data.
-        notes: What the corrections do to the data, as every command says it.
-    """
-
-    table: Path
-    answers: int
-    unanswered: int
-    elsewhere: tuple[str, ...]
-    notes: tuple[str, ...]
-
-
-def apply_labels(
-    reviewed: Path | str, data: Path | str, *, dataset: DataSettings | None = None
-) -> AppliedLabels:
-    """Put the answers of a reviewed table (of a fit, a review, predictions or suggestions; or columns path
-    and label) into the corrections of a data set, which `load_dataset` and all commands read by themselves.
-
-    An answer is a class by its name or folder, "keep", or "none" for an image of no class ("none of these"
-    and "remove" too). ``dataset`` is how the data is read, as its names of classes. Raises DataError naming
-    the line, also for two answers for one picture; then nothing is written.
-    """
-    settings, reviewed, table = dataset or DataSettings(), expanded(reviewed), corrections_file(data)
-    if table is None:
-        raise DataError(f"{data} is neither a folder nor a file: corrections lie beside images of your own.")
-    listing = name_listings([read_source(str(data), settings)], settings)
-    answers, unanswered = read_answers(reviewed, table.parent)
-    files = {os.path.abspath(listing.folder / path): path for path in listing.paths}
-    are_numbers = bool(listing.keys) and all(map(WHOLE.fullmatch, listing.keys))
-    corrections, lines, elsewhere = list[Correction](), dict[bytes, tuple[str, str]](), list[str]()
-    for where, file, label in answers:
-        place = Path(os.path.abspath(file))
-        is_here = str(place) in files or place.is_relative_to(table.parent.absolute())
-        if not (is_here and file.is_file()):
-            elsewhere.append(str(file))
-            continue
-        key = key_of(label, listing.keys, listing.classnames)
-        if are_numbers and key != REMOVE and not WHOLE.fullmatch(key):
-            raise DataError(
-                f"{where}: {label!r:.80} is a name, but the classes of {data} are numbers: give the "
-                "--dataset.classnames of the classifier that the table is from."
-            )
-        content = file_hash(file)
-        line, other = lines.setdefault(content, (where, key)) if key != REMOVE else (where, key)
-        if other != key:  # one of two copies may be left out
-            raise DataError(
-                f"{where} has the same picture as {line}, but {label!r:.80} in place of {other!r:.80}: give "
-                "both one label."
-            )
-        corrections.append(Correction(files.get(str(place), csv_path(str(place), table)), key, content))
-    if not corrections:
-        why = f"none of {len(answers)} images lies in {data}: {list_names(elsewhere, 3)}"
-        hint = f"correct labels, or write yes in the column {CHECKED}"
-        raise DataError(f"{reviewed}: {why if answers else f'nobody answered its rows: {hint}'}.")
-    merge_corrections(table, corrections, settings)
-    notes = [note for note in read_source(str(data), settings).notes if note.startswith(CORRECTIONS)]
-    return AppliedLabels(table, len(corrections), unanswered, tuple(elsewhere), tuple(notes))
-
-
-def require_applied(reviewed: Path, data: Any) -> None:
-    """Raise OutputError for a table whose answers would be lost: they are not in the corrections of the data,
-    or the table was changed since.
-    """
-    answers = read_answers(reviewed)[0] if reviewed.is_file() else []
-    known = answered_contents(data, reviewed.stat().st_mtime_ns) if answers else set()
-    if any(not answer.file.is_file() or file_hash(answer.file) not in known for answer in answers):
-        raise OutputError(
-            f"{reviewed} has labels that were corrected or checked: put them beside the data with "
-            f"`dear labels apply {shlex.quote(str(reviewed))} DATA`, or give another --out."
-        )

@@ -2,14 +2,16 @@
 and what somebody said of them.
 """
 
+from contextlib import ExitStack
 from pathlib import Path
 from shlex import quote
 from typing import Any
 
 from dear.adapters.results import check_table, write_suggestions
 from dear.cli.options import BundleName, BundleOptions, DataName, FitOptions
-from dear.cli.output import PrintableConsole
+from dear.cli.output import PrintableConsole, progress_console
 from dear.cli.parsing import Flat
+from dear.cli.review_server import ReviewServer
 from dear.curation.issues import REVIEW_PAGE, describe_issues
 from dear.data.settings import DataSettings
 from dear.methods.registry import AUTO, known_method
@@ -24,6 +26,9 @@ def command_review(
     *,
     out: Path,
     method: str = AUTO,
+    serve: bool = False,
+    port: int = 7861,
+    token: str | None = None,
     options: Flat[FitOptions] = FitOptions(),
 ) -> dict[str, Any]:
     """Find labels that look wrong, and images that are there twice, without writing a classifier.
@@ -36,30 +41,52 @@ def command_review(
         out: Folder to write to: review.html shows the images, and in review.csv you correct the labels.
         method: The method that judges, as for `dear fit`. If it takes long to fit again
             without some of the images, dear+ judges in its place.
+        serve: Then show the images on a page of this machine until Ctrl-C, where you correct the labels by
+            clicks and keys. Each answer is written into corrections.csv beside the data.
+        port: Port of the page. 0 picks a free one.
+        token: Token of the page. By default the value of the environment variable DEAR_TOKEN, or one that is
+            made up for the address that is printed.
     """
     from dear.cli.progress import StepProgress
 
     method = method if method == AUTO else known_method(method)
     options.check_all([data, *more])
-    from dear.adapters.review import review_data  # loads torch: what can be refused without it is
+    sources = [data, *more]
+    with ExitStack() as stack:
+        served = stack.enter_context(ReviewServer(sources, port, token)) if serve else None
+        from dear.adapters.review import review_data  # loads torch: what can be refused without it is
 
-    with StepProgress() as progress:
-        sources = [data, *more] if more else data
-        review, issues = review_data(sources, out, method=method, progress=progress, **vars(options))
-    result = {"out": out, "method": review.method, "images": len(review.judged), "issues": issues}
-    return result | {"confused": review.confused_pairs, "is_precise": review.scores.is_precise}
+        with StepProgress() as progress:
+            reviewed = sources if more else data
+            review, issues = review_data(reviewed, out, method=method, progress=progress, **vars(options))
+        result = {"out": out, "method": review.method, "images": len(review.judged), "issues": issues}
+        result |= {"confused": review.confused_pairs, "is_precise": review.scores.is_precise}
+        result |= {"answers": None}
+        if served is not None and issues:
+            progress_console().say(*describe_result(result))
+            result["answers"] = served.run(issues, review.confused_pairs, options.dataset)
+    return result
+
+
+def describe_result(result: dict[str, Any]) -> list[str]:
+    """How many there are, and where."""
+    how = {name: result[name] for name in ("confused", "is_precise")}
+    return describe_issues(result["issues"], result["images"], str(result["out"] / REVIEW_PAGE), **how)
 
 
 def render_review(result: dict[str, Any], console: PrintableConsole) -> None:
-    """Say how many there are, and where."""
-    how = {name: result[name] for name in ("confused", "is_precise")}
-    console.say(*describe_issues(result["issues"], result["images"], str(result["out"] / REVIEW_PAGE), **how))
+    """Say how many there are, and where; of those that were shown, how many were answered."""
+    if result["answers"] is None:
+        console.say(*describe_result(result))
+    else:
+        console.say(f"{plural(result['answers'], 'image')} answered, the next dear fit learns from them")
 
 
 def command_apply(
     reviewed: Path,
     data: str,
     *,
+    new_classes: list[str] = [],  # noqa: B006 (never changed)
     dataset: DataSettings = DataSettings(),
 ) -> dict[str, Any]:
     """Write corrected labels into corrections.csv beside the data, where every command reads them.
@@ -72,11 +99,12 @@ def command_apply(
     Args:
         reviewed: The table with the corrections, a CSV file.
         data: The data that is corrected: a folder of images, a table or a zip.
+        new_classes: Names that are meant as new classes, although they are spelled nearly like a class.
         dataset: How the data set is read.
     """
-    from dear.adapters.review import apply_labels
+    from dear.adapters.labels import apply_labels
 
-    return vars(apply_labels(reviewed, data, dataset=dataset))
+    return vars(apply_labels(reviewed, data, new_classes=new_classes, dataset=dataset))
 
 
 def render_apply(result: dict[str, Any], console: PrintableConsole) -> None:

@@ -39,7 +39,7 @@ from dear.text import likely, printable
 from dear.threads import end_process
 
 DONE, PARTLY, USER_ERROR, INTERRUPTED, READER_GONE, TERMINATED = 0, 1, 2, 130, 141, 143
-RESUMED = ("fit ", "run ", "index build", "suggest ")
+RESUMED = ("fit ", "refit ", "run ", "index build", "suggest ")
 COMMON = Parameter(group=OF_EVERY_COMMAND, negative=())
 PIPED_WIDTH = 160
 OF_THE_FRAME = ("--json", "--verbose", "--threads")

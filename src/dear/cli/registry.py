@@ -45,6 +45,7 @@ WIDTH = 100
 GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "use: adapt a CLIP to your images and use the result": {
         "fit": ("fit:command", "Fit a classifier to your images."),
+        "refit": ("refit:command", "Fit a classifier again, and replace it if the new one is not worse."),
         "eval": ("eval:command", "Measure a classifier on a data set."),
         "compare": ("eval:command_compare", "Compare two classifiers on the same images."),
         "review": ("labels:command_review", "Find labels that look wrong."),

@@ -35,7 +35,8 @@ def command(
         index: Index of images, in which the page finds neighbors. The index must have been built with this
             bundle, or with --features heads on the bundle's backbone.
         data: Folder of the images that the bundle was fitted on. Corrections from the page or the API are
-            written there, into corrections.csv. Needs a token.
+            written there, into corrections.csv; /review shows the images whose labels look wrong. Needs a
+            token.
         host: Address to listen on. Any address but this machine's own needs a token.
         port: Port to listen on. 0 picks a free one.
         token: Token that clients must send. By default the value of the environment variable DEAR_TOKEN,
@@ -62,6 +63,7 @@ def command(
     except ImportError as error:
         raise SettingsError(f"serving needs {error.name}: {installation('app')}.") from error
     from dear.data.sources.corrections import corrections_file
+    from dear.serving.review import review_of
     from dear.serving.service import Service
 
     if data is not None and corrections_file(data) is None:
@@ -76,7 +78,8 @@ def command(
                 predictor = options.load(bundle, clip=earlier and earlier.predictor.clip)
             except BundleError:
                 predictor = options.load(bundle)
-            return Service(predictor, limits, open_index(index) if index else None, name, data)
+            found = open_index(index) if index else None
+            return Service(predictor, limits, found, name, data, review_of(predictor.bundle, bundle, data))
 
         shown: dict[str, Any] = {"hosts": hosts, "origin": public and public.origin, "page": page}
         app = create_app(load(), token=token, load=load, **shown)

@@ -2,23 +2,17 @@
 
 import asyncio
 import base64
-import logging
 from collections.abc import Callable
 from dataclasses import asdict
-from functools import partial
-from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 from fastapi import Depends, FastAPI, Query, Request
-from fastapi.exceptions import RequestValidationError
-from fastapi.responses import FileResponse, JSONResponse, Response
+from fastapi.responses import JSONResponse, Response
 from fastapi_offline import FastAPIOffline
 from prometheus_client import CollectorRegistry
 from prometheus_fastapi_instrumentator import Instrumentator, metrics
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
-from starlette.middleware.trustedhost import TrustedHostMiddleware
-from starlette.requests import ClientDisconnect
 from starlette.types import Message
 
 from dear import __version__
@@ -27,19 +21,19 @@ from dear.adapters.operating import describe_point
 from dear.adapters.wording import UNOWNED, explain_features
 from dear.backbone.names import TINY
 from dear.data.images.decode import encode_png
-from dear.errors import DearError, OutputError, UnknownNameError, of_the_disk
-from dear.limits import LimitError, at_most
+from dear.errors import DearError
+from dear.limits import at_most
 from dear.methods.optional import HasFusion, token_layout
 from dear.reading.plain import read_weights, split_list
+from dear.serving.guarded import add_files, as_refused, check_parameters, guard
 from dear.serving.limits import Limits, Refused
-from dear.serving.middleware import AnswerHead, Guard, respond
+from dear.serving.middleware import AnswerHead
+from dear.serving.review import REVIEW_FILES, add_review
 from dear.serving.service import Served, Service
 from dear.text import without_surrogates
 
-STATIC = Path(__file__).with_name("static")
 FILES = {
     "/": "index.html",
-    "/page.css": "page.css",
     "/page.js": "page.js",
     "/table.js": "table.js",
     "/attributes.js": "attributes.js",
@@ -49,8 +43,6 @@ CAUTION = "This demo model has seen nothing but drawings: its results on photogr
 ABOUT = (
     "Every POST takes an image as its body, or as the field image of a form; /api/batch several in a form."
 )
-BUG = "internal server error, see the server's log; other requests may succeed."
-UNWRITTEN = "the server cannot write its files: see its log."
 IMAGES_AT_ONCE = 4  # images of a request that are under way at a time, so that others wait little
 IMAGE: dict[str, Any] = {"type": "string", "format": "binary"}
 IMAGES: dict[str, Any] = {"type": "array", "items": IMAGE}
@@ -88,19 +80,12 @@ def create_app(
     """
     app: FastAPI = FastAPIOffline(redoc_url=None, title="dear", version=__version__, description=ABOUT)
     limits = service.limits
-    app.add_middleware(TrustedHostMiddleware, allowed_hosts=hosts, www_redirect=False)
-    app.middleware("http")(Guard(limits, token, origin))
     served = app.state.served = Served(service, load if token else None)
+    guard(app, limits, token, hosts, origin)
     count_requests(app, served)
     app.add_middleware(AnswerHead)
-
-    async def refuse(_: Request, error: Exception) -> JSONResponse:
-        return respond(as_refused(error))
-
-    for kind in (DearError, RequestValidationError, HTTPException, ClientDisconnect, Exception):
-        app.add_exception_handler(kind, refuse)
-    for path, name in FILES.items() if page else ():
-        app.add_route(path, partial(send_file, STATIC / name), include_in_schema=False)
+    add_review(app, lambda: served.now.review)
+    add_files(app, FILES | REVIEW_FILES if page else {})
 
     async def read(request: Request) -> Upload:
         check_parameters(request)
@@ -175,11 +160,12 @@ def create_app(
         return {"results": await asyncio.gather(*map(answer, sent.images))}
 
     @app.post("/api/labels", openapi_extra=describe_body(IMAGE))
-    async def labels(sent: Sent, label: str, name: str = "uploaded") -> dict[str, Any]:
+    async def labels(sent: Sent, label: str, name: str = "uploaded", new: bool = False) -> dict[str, Any]:
         """Keep what an image shows in the corrections beside the data: the name of a class, or none for an
-        image of no class; with its file name, if it is not there. Needs --data.
+        image of no class; with its file name, if it is not there. A name that is no class gets 409, unless it
+        is said to be new. Needs --data.
         """
-        return await served.now.correct(sent.image, label, name)
+        return await served.now.correct(sent.image, label, name, is_new=new)
 
     @app.post("/api/neighbors", openapi_extra=describe_body(IMAGE))
     async def neighbors(
@@ -254,11 +240,6 @@ def count_requests(app: FastAPI, served: Served) -> None:
     )
 
 
-async def send_file(file: Path, _: Request) -> FileResponse:
-    """A file of the page, which browsers ask for anew when it has changed."""
-    return FileResponse(file, headers={"cache-control": "no-cache"})
-
-
 def describe(service: Service) -> dict[str, Any]:
     """What is served, for /api/info."""
     predictor, index, batches = service.predictor, service.index, service.batches
@@ -281,6 +262,7 @@ def describe(service: Service) -> dict[str, Any]:
         "explained": explain_features(bundle.method, [*predictor.features, UNOWNED]),
         "attributes": [name for name in tokens if name not in predictor.without_heads],
         "corrections": service.data is not None,
+        "review": service.review is not None,
         "fusion": own_weights,
         "roles": bundle.roles is not None,
         "layers": image.depth if has_heads else 0,
@@ -299,14 +281,6 @@ def describe_body(image: dict[str, Any], *, with_classes: bool = False) -> dict[
     form = {"schema": {"type": "object", "required": ["image"], "properties": fields}}
     whole = {"image/*": {"schema": IMAGE}} if image is IMAGE else {}
     return {"requestBody": {"required": True, "content": {**whole, "multipart/form-data": form}}}
-
-
-def check_parameters(request: Request) -> None:
-    """Raise UnknownNameError for a parameter in the address that the route does not take."""
-    known = [parameter.alias for parameter in request.scope["route"].dependant.query_params]
-    for name in request.query_params:
-        if name not in known:
-            raise UnknownNameError("parameter", name, known)
 
 
 async def read_upload(request: Request, limits: Limits, *, with_classes: bool = False) -> Upload:
@@ -360,29 +334,3 @@ def split_weights(text: str | None) -> dict[str, float] | None:
     """Weights of features, as in class=1,color=0; None for none. Raises as `split_words`, SettingsError."""
     words = split_words(text)
     return None if words is None else read_weights(words)
-
-
-def as_refused(error: Exception) -> Refused:
-    """An error as a refusal, which says nothing of what is inside."""
-    match error:
-        case Refused():
-            return error
-        case LimitError():
-            return Refused(413, "too-large", str(error))
-        case OutputError():  # the message names a file of this machine
-            logging.getLogger(__name__).error("%s", error)
-            is_full = isinstance(error.__cause__, OSError) and of_the_disk(error.__cause__)
-            return Refused(507 if is_full else 500, "server", UNWRITTEN)
-        case OSError() if of_the_disk(error):
-            return Refused(507, "server", UNWRITTEN)
-        case DearError():
-            return Refused(400, "parameter", str(error))
-        case RequestValidationError():
-            faults = "; ".join(f"{fault['loc'][-1]}: {fault['msg']}" for fault in error.errors())
-            return Refused(422, "parameter", f"{faults}.")
-        case HTTPException():
-            kind = "not-found" if error.status_code in (404, 405) else "parameter"
-            return Refused(error.status_code, kind, f"{error.detail}.")
-        case ClientDisconnect():
-            return Refused(400, "parameter", "the client disconnected.")
-    return Refused(500, "server", BUG)

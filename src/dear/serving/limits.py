@@ -39,9 +39,12 @@ class Limits:
 
 class Refused(DearError):
     """A request that the server refuses: the HTTP status, the kind (a word for programs, which stays when the
-    message changes) and, if the request may succeed later, the seconds until then.
+    message changes) and, if the request may succeed later, the seconds until then; ``facts`` are further keys
+    of the answer.
     """
 
-    def __init__(self, status: int, kind: str, message: str, retry_after: int | None = None) -> None:
-        self.status, self.kind, self.retry_after = status, kind, retry_after
+    def __init__(
+        self, status: int, kind: str, message: str, retry_after: int | None = None, **facts: str | None
+    ) -> None:
+        self.status, self.kind, self.retry_after, self.facts = status, kind, retry_after, facts
         super().__init__(message)

@@ -12,6 +12,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from dear.serving.limits import Limits, Refused
 
 COOKIE = "dear_token"
+REVIEW = "/review"
+"""The page of a review."""
+PAGES = ("/", REVIEW)
 OPEN = frozenset(["/page.css", "/health"])
 """Paths that need no token, besides the login form: its style, and the sign that the server answers."""
 LOGIN = Path(__file__).with_name("static") / "login.html"
@@ -77,17 +80,21 @@ class Guard:
         if not self.token or _route(request) in OPEN:
             return None
         scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
-        sent = [bearer.strip() if scheme.lower() == "bearer" else "", request.cookies.get(COOKIE, "")]
+        sent = [
+            bearer.strip() if scheme.lower() == "bearer" else "",
+            request.cookies.get(_cookie(request), ""),
+        ]
         if any([self._is_token(text) for text in sent]):
             return None
-        if (request.method, _route(request)) != ("GET", "/"):
+        if request.method != "GET" or _route(request) not in PAGES:
             raise Refused(401, "token", "a token is required: send it as 'Authorization: Bearer TOKEN'.")
         in_address = request.query_params.get("token", "")
         if self._is_token(in_address):
             # SameSite keeps other pages from using it; the redirect removes the token from the address.
             path = _prefix(request) + "/"
-            cookie = f"{COOKIE}={self.token}; HttpOnly; SameSite=Strict; Path={path}"
-            return RedirectResponse("./", 303, {"set-cookie": cookie, "cache-control": "no-store"})
+            cookie = f"{_cookie(request)}={self.token}; HttpOnly; SameSite=Strict; Path={path}"
+            place = f".{_route(request)}"
+            return RedirectResponse(place, 303, {"set-cookie": cookie, "cache-control": "no-store"})
         page = LOGIN.read_text(encoding="utf-8").format("Wrong token." if in_address else "")
         return HTMLResponse(page, 401, {"cache-control": "no-store"})
 
@@ -112,6 +119,12 @@ def _prefix(request: Request) -> str:
     return str(request.scope.get("root_path", ""))
 
 
+def _cookie(request: Request) -> str:
+    """The name of the cookie: browsers send those of a host to all its ports, where other servers may be."""
+    port = request.headers.get("host", "").rpartition(":")[2]
+    return f"{COOKIE}_{port}" if port.isdecimal() else COOKIE
+
+
 def _route(request: Request) -> str:
     return request.url.path.removeprefix(_prefix(request))
 
@@ -123,4 +136,5 @@ def respond(refused: Refused) -> JSONResponse:
         headers["www-authenticate"] = "Bearer"
     if refused.retry_after is not None:
         headers["retry-after"] = str(refused.retry_after)
-    return JSONResponse({"error": str(refused), "kind": refused.kind}, refused.status, headers)
+    content = {"error": str(refused), "kind": refused.kind} | refused.facts
+    return JSONResponse(content, refused.status, headers)

@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from jaxtyping import Float, UInt8
@@ -45,6 +45,8 @@ from dear.retrieval.encoder import HeadEncoder
 from dear.retrieval.index import Index, pair_weights, read_indexed
 from dear.retrieval.results import Hit
 from dear.serving.limits import Limits, Refused
+from dear.serving.review import ReviewDesk
+from dear.serving.threads import Result, run_in
 from dear.text import printable
 from dear.writing import csv_path
 
@@ -57,7 +59,6 @@ REDUCED = 1024  # pixels that each side of a large JPEG keeps at least
 DEFAULTS = Limits()
 THUMBNAILS = 128  # that are kept in memory
 OWN = "*"  # among the class names of a request: all of the bundle
-Result = TypeVar("Result")
 
 
 class Batcher:
@@ -118,12 +119,14 @@ class Service:
         index: Index | None = None,
         name: str = "",
         data: Path | None = None,
+        review: ReviewDesk | None = None,
     ) -> None:
-        """``name`` is the bundle's display name. Corrections of images are kept beside ``data``. Raises
-        DataError if the index is of another bundle or, with features of heads, of another backbone.
+        """``name`` is the bundle's display name. Corrections of images are kept beside ``data``, those of its
+        ``review`` too. Raises DataError if the index is of another bundle or, with features of heads, of
+        another backbone.
         """
         self.predictor, self.limits, self.index = predictor, limits, index
-        self.name, self.data = name or predictor.bundle.method, data
+        self.name, self.data, self.review = name or predictor.bundle.method, data, review
         self.identity = short_identity(predictor.bundle)
         self._model, self._names, self._search = (ThreadPoolExecutor(1) for _ in range(3))
         self._decoders, self._corrections = ThreadPoolExecutor(DECODERS), ThreadPoolExecutor(1)
@@ -209,9 +212,10 @@ class Service:
         """The attention of a head to the patches, by the attending token. Raises SettingsError."""
         return await run_in(self._model, attention_maps, self.predictor.method, pixels, layer, head)
 
-    async def correct(self, image: bytes, label: str, name: str) -> dict[str, Any]:
+    async def correct(self, image: bytes, label: str, name: str, *, is_new: bool = False) -> dict[str, Any]:
         """Put what an image shows into the corrections beside the data, and say whether it is there; if not,
-        the row has the ``name``. Raises Refused: as `decode`, 404 without data, 400 for an empty label.
+        the row has the ``name``. Raises Refused: as `decode`, 404 without data, 400 for an empty label;
+        NewClassError for a label that neither the bundle nor the corrections have, unless it ``is_new``.
         """
         table = None if self.data is None else corrections_file(self.data)
         if table is None:
@@ -221,10 +225,15 @@ class Service:
         if not plain_name(label):
             raise Refused(400, "parameter", "label is empty: give a class, or none.")
         await self.decode(image)
-        bundle = self.predictor.bundle
-        key = key_of(label, bundle.keys or bundle.classes, bundle.classes)
+        rows, bundle = await self._in_corrections(read_corrections, table), self.predictor.bundle
+        new = [label] if is_new else [row.label for row in rows]
+        key = key_of(label, bundle.keys or bundle.classes, bundle.classes, new)
+        return await self._in_corrections(self._correct, table, image, key, name)
+
+    async def _in_corrections(self, work: Callable[..., Result], *arguments: object) -> Result:
+        """The result of work on the corrections. Raises Refused (500) if they cannot be read."""
         try:
-            return await run_in(self._corrections, self._correct, table, image, key, name)
+            return await run_in(self._corrections, work, *arguments)
         except (DataError, LimitError) as error:  # the message names files of this machine
             logging.getLogger(__name__).error("%s", error)
             raise Refused(500, "server", "the corrections cannot be read: see the server's log.") from None
@@ -321,11 +330,6 @@ def make_png(picture: UInt8[Tensor, "3 height width"], longest: int) -> bytes:
     image = as_image(picture)
     image.thumbnail((longest, longest))
     return encode_png(image)
-
-
-async def run_in(threads: ThreadPoolExecutor, work: Callable[..., Result], *arguments: object) -> Result:
-    """The result of work in one of some threads."""
-    return await asyncio.get_running_loop().run_in_executor(threads, work, *arguments)
 
 
 def decode_picture(

@@ -14,10 +14,11 @@ from PIL import Image
 from dear.adapters.bundle import Bundle
 from dear.adapters.export import export
 from dear.adapters.fit import fit
+from dear.adapters.labels import apply_labels
 from dear.adapters.leftout import LeftOut
 from dear.adapters.predictor import Predictor
 from dear.adapters.results import write_predictions
-from dear.adapters.review import apply_labels, find_label_issues, review_data
+from dear.adapters.review import find_label_issues, review_data
 from dear.adapters.scoring import evaluate_bundle, measure_others
 from dear.backbone.clip import Clip
 from dear.cli.main import main

@@ -8,8 +8,8 @@ from PIL import Image
 from scipy.sparse.csgraph import connected_components
 from torch.nn.functional import normalize
 
+from dear.adapters.labels import apply_labels
 from dear.adapters.results import Suggestion, write_suggestions
-from dear.adapters.review import apply_labels
 from dear.curation.twins import choose_all, choose_next, find_limit, link_groups, margins
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings

@@ -45,8 +45,9 @@ def client_of(clip: Clip, data: Path) -> TestClient:
     return TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False)
 
 
-def send(client: TestClient, image: Image.Image, label: str) -> Any:
-    return client.post("/api/labels", params={"label": label, "name": "new.png"}, content=png(image))
+def send(client: TestClient, image: Image.Image, label: str, **more: Any) -> Any:
+    named = {"label": label, "name": "new.png"} | more
+    return client.post("/api/labels", params=named, content=png(image))
 
 
 def test_corrections_of_a_zip_reach_the_next_fit(
@@ -56,7 +57,7 @@ def test_corrections_of_a_zip_reach_the_next_fit(
     inside.mkdir()
     monkeypatch.chdir(inside)  # where paths are read beside the table, this does not matter
     client = client_of(small_clip, archive)
-    assert send(client, picture(0), "ant").json() == {"label": "ant", "is_in_data": True}
+    assert send(client, picture(0), "ant", new=True).json() == {"label": "ant", "is_in_data": True}
     assert send(client, picture(1), "none").json() == {"label": "remove", "is_in_data": True}
     assert send(client, picture(99), "ant").json()["is_in_data"] is False
     rows = {row.path: row.label for row in read_corrections(archive.with_name("corrections.csv"))}
@@ -64,6 +65,16 @@ def test_corrections_of_a_zip_reach_the_next_fit(
     with pytest.warns(UserWarning, match="1 image left out, 1 label changed, 1 of files that are not here"):
         dataset = load_dataset(archive)
     assert len(dataset.train) + len(dataset.test) == 5
+
+
+def test_a_label_that_is_no_class_is_asked_for(small_clip: Clip, archive: Path) -> None:
+    """The nearest class is one of the bundle; a new one is a class from then on."""
+    client, [name, *_] = client_of(small_clip, archive), small_predictor(small_clip).classes
+    asked = send(client, picture(0), f"{name}s")
+    assert (asked.status_code, asked.json()["kind"], asked.json()["nearest"]) == (409, "new-class", name)
+    assert not archive.with_name("corrections.csv").exists()
+    assert send(client, picture(0), "starfish", new=True).json()["label"] == "starfish"
+    assert send(client, picture(1), "Starfish").status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -79,7 +90,7 @@ def test_a_disk_that_takes_nothing_is_the_servers_fault(
         raise OSError(code, "injected", str(archive))
 
     monkeypatch.setattr(failing, fail)
-    answer = send(client_of(small_clip, archive), picture(0), "ant")
+    answer = send(client_of(small_clip, archive), picture(0), "none")
     assert (answer.status_code, answer.json()["kind"]) == (status, "server")
     assert str(archive.parent) not in answer.text
     assert not archive.with_name("corrections.csv").exists()
@@ -92,13 +103,13 @@ def test_an_error_of_the_disk_anywhere_says_no_path(
         raise OSError(errno.ENOSPC, "injected", str(archive))
 
     monkeypatch.setattr("dear.serving.service.hash_files", fail)
-    answer = send(client_of(small_clip, archive), picture(0), "ant")
+    answer = send(client_of(small_clip, archive), picture(0), "none")
     assert (answer.status_code, str(archive.parent) in answer.text) == (507, False)
 
 
 @pytest.mark.parametrize("damaged", ["photos.zip", "corrections.csv"])
 def test_a_damaged_file_is_the_servers_fault(small_clip: Clip, archive: Path, damaged: str) -> None:
     (archive.parent / damaged).write_bytes(b"path,label,hash\nx.png,owl,nothex\n")
-    answer = send(client_of(small_clip, archive), picture(0), "ant")
+    answer = send(client_of(small_clip, archive), picture(0), "none")
     assert (answer.status_code, answer.json()["kind"]) == (500, "server")
     assert str(archive.parent) not in answer.text

@@ -107,10 +107,18 @@ def require_distinct(source: str, keys: Sequence[str], names: Sequence[str]) -> 
 
 def describe_new_class(source: str, data: str, name: str, classes: Sequence[str]) -> str:
     """A note on a class that only a later source has, or corrections: it may be mistyped."""
-    known = {plain_name(other): other for other in classes}
-    nearest = get_close_matches(plain_name(name), known, n=1, cutoff=0.75)
-    meant = f": is {known[nearest[0]]!r} meant?" if nearest else ""
+    nearest = nearest_class(name, classes)
+    meant = f": is {nearest!r} meant?" if nearest else ""
     return f"{source} has a class that {data} does not have, {name!r}{meant}"
+
+
+def nearest_class(name: str, classes: Iterable[str]) -> str | None:
+    """The class that a name which is none may stand for, if one is spelled nearly so. A number stands for
+    itself.
+    """
+    known = {plain_name(other): other for other in classes}
+    nearest = [] if WHOLE.fullmatch(name) else get_close_matches(plain_name(name), known, n=1, cutoff=0.75)
+    return known[nearest[0]] if nearest else None
 
 
 def usual_names(keys: Sequence[str]) -> tuple[dict[str, str], list[str]]:

@@ -5,7 +5,7 @@ A photograph is known by the content of its file, so that its correction follows
 
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +14,13 @@ from typing import Any, NamedTuple
 from dear.data.images.forms import file_hash
 from dear.data.images.hashes import FileFacts, read_files
 from dear.data.settings import DataSettings
-from dear.data.sources.class_names import describe_new_class, plain_label, plain_name, sort_names
+from dear.data.sources.class_names import (
+    describe_new_class,
+    nearest_class,
+    plain_label,
+    plain_name,
+    sort_names,
+)
 from dear.data.sources.listing import UNLABELED, Listing, Row
 from dear.data.sources.table import LABELS, PATHS, column, read_rows
 from dear.errors import DataError
@@ -26,6 +32,19 @@ REMOVE = "remove"
 """What the table has as the label of an image that is left out."""
 OF_NO_CLASS = frozenset([REMOVE, "none", "none of these"])
 """Answers that mean this, unless a class is called so."""
+
+
+class NewClassError(DataError):
+    """A label that is no class, and may be mistyped.
+
+    Attributes:
+        label: The label, as a table of corrections would have it.
+        nearest: The class that is spelled nearly so, if there is one.
+    """
+
+    def __init__(self, label: str, nearest: str | None) -> None:
+        self.label, self.nearest = label, nearest
+        super().__init__(f"{label!r:.80} is no class" + (f": did you mean {nearest!r}?" if nearest else "."))
 
 
 class Correction(NamedTuple):
@@ -50,15 +69,19 @@ def corrections_file(data: Any) -> Path | None:
     return path.with_name(CORRECTIONS) if path.is_file() else None
 
 
-def key_of(label: str, keys: Sequence[str], classnames: Sequence[str]) -> str:
+def key_of(
+    label: str, keys: Sequence[str], classnames: Sequence[str], new_classes: Collection[str] = ()
+) -> str:
     """What the corrections of a data set have for an answer: the folder or label of the class that is called
-    so, `REMOVE`, or that of a new class.
+    so, `REMOVE`, or one of the ``new_classes``. Raises NewClassError for any other name.
     """
     known = dict(zip(map(plain_name, keys), keys, strict=True))
     known |= dict(zip(map(plain_name, classnames), keys, strict=True))
     if key := known.get(plain_name(label)):
         return key
     if plain_name(label) not in OF_NO_CLASS:
+        if plain_name(label) not in {*map(plain_name, new_classes)}:
+            raise NewClassError(plain_label(label), nearest_class(label, classnames))
         return plain_label(label)
     if REMOVE in known:
         raise DataError(
@@ -202,12 +225,17 @@ def _with_classes(listing: Listing, labels: dict[str, int], splits: dict[str, li
     )
 
 
-def merge_corrections(table: Path, corrections: Sequence[Correction], settings: DataSettings) -> None:
-    """Write corrections into a table, atomically: a new row replaces one of the same file, and one with a
-    class all with another class for the same content. Raises OutputError.
+def merge_corrections(
+    table: Path,
+    corrections: Sequence[Correction],
+    settings: DataSettings,
+    instead_of: Collection[Correction] = (),
+) -> None:
+    """Write corrections into a table, atomically, ``instead_of`` some rows: a new row replaces one of the
+    same file, and one with a class all with another class for the same content. Raises OutputError.
     """
     with locked(table, settings.cache_folder(), seconds=60):
-        merged = {(row.path, row.content): row for row in read_corrections(table)}
+        merged = {(row.path, row.content): row for row in read_corrections(table) if row not in instead_of}
         for new in corrections:
             if new.label != REMOVE:
                 merged = {

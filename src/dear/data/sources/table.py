@@ -204,11 +204,14 @@ def _read_entries(table: Path, settings: DataSettings) -> tuple[list[Entry], lis
 
 
 class Answer(NamedTuple):
-    """What somebody said of an image in a table that dear wrote: the line, the file, and the label."""
+    """What somebody said of an image in a table that dear wrote: the line, the file, the label, and the class
+    that the table had for it.
+    """
 
     where: str
     file: Path
     label: str
+    suggested: str = ""
 
 
 def read_answers(table: Path, *folders: Path) -> tuple[list[Answer], int]:
@@ -235,7 +238,8 @@ def read_answers(table: Path, *folders: Path) -> tuple[list[Answer], int]:
             unanswered += 1
             continue
         files = [folder / find(path) for folder, find in finders]
-        answers.append(Answer(where, next((file for file in files if file.is_file()), files[0]), label))
+        file = next((file for file in files if file.is_file()), files[0])
+        answers.append(Answer(where, file, label, suggested or predicted))
     return answers, unanswered
 
 

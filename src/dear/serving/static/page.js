@@ -2,9 +2,9 @@
 
 import { AttributeMaps, coreHeads } from "./attributes.js";
 import { Steering } from "./steering.js";
+import { $, answer, el, errorNote, reasonOf, sendLabel } from "./shared.js";
 import { PictureTable, breakable, dropped, percent } from "./table.js";
 
-const $ = (id) => document.getElementById(id);
 const PAUSE = 250; // milliseconds without input after which a control takes effect
 
 let info; // what is served
@@ -15,21 +15,7 @@ let maps; // of attention by attribute
 let steering; // the weights of the features
 const asking = {}; // the running request of each panel
 
-function el(tag, attributes = {}, ...children) {
-  const made = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-  made.append(...children);
-  return made;
-}
-
 // --- requests -------------------------------------------------------------
-
-async function answer(response) {
-  if (response.status === 401) location.reload(); // the login form asks for the token
-  if (response.ok) return response;
-  const failure = await response.json().catch(() => ({}));
-  throw new Error(failure.error || `the server responded with status ${response.status}.`);
-}
 
 // Send the image and show the response in a panel; a newer request replaces an older one.
 async function ask(panel, path, parameters, fields, show) {
@@ -47,8 +33,7 @@ async function ask(panel, path, parameters, fields, show) {
     if (asking[panel] === mine) place.replaceChildren(...shown);
   } catch (error) {
     if (mine.signal.aborted) return;
-    const lost = error instanceof TypeError; // raised by fetch
-    place.replaceChildren(errorNote(lost ? "The server does not respond. Is it still running?" : error.message));
+    place.replaceChildren(errorNote(reasonOf(error)));
   }
   if (asking[panel] === mine) place.classList.remove("waits");
 }
@@ -57,8 +42,6 @@ function check(file) {
   const most = info.limits.upload;
   if (file.size > most * 2 ** 20) throw new Error(`the file is larger than ${most} MiB, the limit: choose a smaller one.`);
 }
-
-const errorNote = (message) => el("p", { class: "alert", role: "alert" }, message);
 
 // --- classes --------------------------------------------------------------
 
@@ -81,6 +64,7 @@ function classify() {
     $("correct").hidden = !info.corrections;
     $("label").value = none ? "none" : top[0].name;
     $("saved").hidden = true;
+    $("meant").replaceChildren();
     const learned = ({ name }) => unchanged?.find((one) => one.name === name);
     const classes = top.map((one, rank) => candidate(one, rank, rank ? top[0] : top[1], none, learned(one)));
     const told = none ? [el("p", { class: "alert" }, `None of these; nearest: ${top[0].name}.`)] : [];
@@ -92,16 +76,18 @@ function classify() {
 
 // Keep what the image shows, in the corrections beside the data.
 async function correct() {
-  const form = new FormData();
-  form.append("image", image);
+  const file = image, form = new FormData();
+  form.append("image", file);
+  const send = (label, isNew) => fetch(`api/labels?${new URLSearchParams({ label, name: file.name, new: isNew })}`, { method: "POST", body: form });
   let told;
   try {
-    const sent = { method: "POST", body: form };
-    const named = new URLSearchParams({ label: $("label").value, name: image.name });
-    const { label, is_in_data: isInData } = await (await answer(await fetch(`api/labels?${named}`, sent))).json();
-    told = `Saved: ${label}.${isInData ? "" : " This image is not among those of the data: its label counts once it lies there."}`;
+    $("saved").hidden = true;
+    const saved = await sendLabel($("label").value, send, $("meant"));
+    if (!saved || image !== file) return;
+    $("label").value = saved.label === "remove" ? "none" : saved.label;
+    told = `Saved: ${saved.label}.${saved.is_in_data ? "" : " This image is not among those of the data: its label counts once it lies there."}`;
   } catch (error) {
-    told = error.message;
+    told = reasonOf(error);
   }
   $("saved").textContent = told;
   $("saved").hidden = false;
@@ -372,6 +358,7 @@ async function start() {
   }
   $("operating").textContent = info.operating[0] || "";
   $("operating").hidden = !info.operating.length;
+  $("review").hidden = !info.review;
   table = new PictureTable(info, { answer, el, choose: (file) => {
     take(file);
     $("image").scrollIntoView({ block: "nearest" });

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from dear.adapters.review import apply_labels
+from dear.adapters.labels import apply_labels
+from dear.cli.main import main
 from dear.data.check import check_dataset
 from dear.data.dataset import Dataset
 from dear.data.images.forms import file_hash
@@ -125,6 +126,25 @@ def test_images_that_only_corrections_label(tmp_path: Path, settings: DataSettin
     }
 
 
+def test_a_name_that_may_be_mistyped_is_asked_for(photos: Path, settings: DataSettings) -> None:
+    """Before it becomes a class; nothing is written then. A name unlike all classes is a new one."""
+    class_folders(photos, {"ewer": 2})
+    rows = "photos/ant/0.png,{},bee,0.9,,,ant,\nphotos/ant/1.png,owl,bee,0.9,,,ant,\n"
+    with pytest.raises(
+        DataError, match=r"line 2: 'ewr' is no class: did you mean 'ewer'\?.*--new-classes ewr"
+    ):
+        apply(photos, rows.format("ewr"), settings)
+    assert not (photos / "corrections.csv").exists()
+    apply_labels(photos.parent / "review.csv", photos, new_classes=["Ewr"], dataset=settings)
+    assert {row.label for row in read_corrections(photos / "corrections.csv")} == {"ewr", "owl"}
+    apply(photos, rows.format("ewr"), settings)  # it is a class now
+    # What the table itself has suggested is a class of the classifier.
+    apply(photos, "photos/ant/2.png,bees,bees,0.9,,,ant,\n", settings)
+    (photos.parent / "t.csv").write_text("path,label\nphotos/ant/2.png,cats\n")
+    command = ["labels", "apply", str(photos.parent / "t.csv"), str(photos)]
+    assert (main(command), main([*command, "--new-classes", "cats"])) == (2, 0)
+
+
 def test_copies(photos: Path, settings: DataSettings) -> None:
     """A class holds for all copies; what is left out is that file, and its copies only once it is gone."""
     shutil.copy(photos / "ant/0.png", photos / "bee/copy.png")
@@ -187,8 +207,10 @@ def test_names_of_classes_become_folders(tmp_path: Path, settings: DataSettings)
 
 
 def test_a_mistyped_class_is_told(photos: Path, settings: DataSettings) -> None:
+    """In corrections that somebody has edited."""
     (photos / "cat").rename(photos / "dalmatian")
-    notes = apply(photos, "photos/ant/0.png,dalmatain,,,,,ant,\n", settings)
+    (photos / "corrections.csv").write_text("path,label\nant/0.png,dalmatain\n")
+    notes = load(photos, settings).notes
     assert any("'dalmatain': is 'dalmatian' meant?" in note for note in notes)
     (photos / "ant/0.png").write_bytes(b"no image")
     (photos / "corrections.csv").write_text("path,label\nant/0.png,owl\nant/1.png,'=bee\n")
