@@ -57,11 +57,11 @@ class CrossValidated:
     high: float
 
     def __str__(self) -> str:
-        interval = f"({LEVEL:.0%}: {100 * self.low:+.1f} to {100 * self.high:+.1f})"
+        interval = f"({LEVEL:.0%}: {100 * self.low:+z.1f} to {100 * self.high:+z.1f})"
         return (
             f"Cross-validated, with the labels of the time: {self.before:.1%} of "
             f"{plural(self.images_before, 'image')} before, {self.now:.1%} of {self.images_now:,} now: "
-            f"{100 * (self.now - self.before):+.1f} points {interval}."
+            f"{100 * (self.now - self.before):+z.1f} points {interval}."
         )
 
 

@@ -20,6 +20,8 @@ from dear.text import list_names, plural, printable
 
 UNOWNED = "rest"
 """Name of the summed evidence of all attributes that own no head. It is about none of them."""
+OF_NAMES = ("class", "rep", UNOWNED)
+"""Features that say nothing of the images of a class."""
 WHOLE_IMAGE = "image"
 """The feature of `dear+` that stands for attributes where heads have no roles."""
 UNEVEN = 1.5
@@ -242,12 +244,19 @@ def explain_features(method: str, features: Sequence[str]) -> dict[str, str]:
         UNOWNED: "attributes that no attention head carries, and so about none of them",
     }
     like_images = "how much more it looks like your images of the class than like your other images"
+    for name, alone in name_likenesses(method, features).items():
+        explained[name] = ", ".join(filter(None, (like_images, alone)))
     for name in features:
-        if method in JUDGES_IMAGES:
-            alone = "" if name == WHOLE_IMAGE else f", by its {name} alone"
-            explained.setdefault(name, like_images + alone)
         explained.setdefault(name, f"how well its {name} fits the name of the class")
     return {name: explained[name] for name in features}
+
+
+def name_likenesses(method: str, features: Sequence[str]) -> dict[str, str]:
+    """The features by which an image is compared with those of the fit, and what of it they see, if it is not
+    the whole image.
+    """
+    compared = [name for name in features if name not in OF_NAMES] if method in JUDGES_IMAGES else []
+    return {name: "" if name == WHOLE_IMAGE else f"by its {name} alone" for name in compared}
 
 
 def describe_review(issues: Sequence[Issue] | None, facts: TrainingFacts) -> list[str]:

@@ -18,7 +18,7 @@ from starlette.types import Message
 from dear import __version__
 from dear.adapters.attention import overlay
 from dear.adapters.operating import describe_point
-from dear.adapters.wording import UNOWNED, explain_features
+from dear.adapters.wording import UNOWNED, explain_features, name_likenesses
 from dear.backbone.names import TINY
 from dear.data.images.decode import encode_png
 from dear.errors import DearError
@@ -260,6 +260,7 @@ def describe(service: Service) -> dict[str, Any]:
         "classes": predictor.classes,
         "features": predictor.features,
         "explained": explain_features(bundle.method, [*predictor.features, UNOWNED]),
+        "likenesses": name_likenesses(bundle.method, predictor.features),
         "attributes": [name for name in tokens if name not in predictor.without_heads],
         "corrections": service.data is not None,
         "review": service.review is not None,

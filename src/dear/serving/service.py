@@ -62,7 +62,8 @@ OWN = "*"  # among the class names of a request: all of the bundle
 
 
 class Batcher:
-    """Puts the images that wait through ``encode`` together, up to ``size``, in the model's only thread.
+    """Puts the images that wait through ``encode`` together, up to ``size``, in the model's only thread, and
+    finishes each there.
 
     Attributes:
         images, batches, largest: Images and batches so far, and the size of the largest batch.
@@ -71,30 +72,33 @@ class Batcher:
     def __init__(self, encode: Callable[[Tensor], Tensor], size: int, thread: ThreadPoolExecutor) -> None:
         self.encode, self.size, self.thread = encode, size, thread
         self.images = self.batches = self.largest = 0
-        self._queue = deque[tuple[Tensor, Future[Tensor]]]()
+        self._queue = deque[tuple[Tensor, Callable[[Tensor], Any], Future[Any]]]()
 
-    async def submit(self, pixels: Tensor) -> Tensor:
-        """The features of an image, computed with the next batch."""
-        future = Future[Tensor]()
-        self._queue.append((pixels, future))
+    async def submit(self, pixels: Tensor, finish: Callable[[Tensor], Result]) -> Result:
+        """What is made of the features of an image, which are computed with the next batch."""
+        future = Future[Result]()
+        self._queue.append((pixels, finish, future))
         self.thread.submit(self._run)
         return await asyncio.wrap_future(future)
 
     def _run(self) -> None:
         waiting = [self._queue.popleft() for _ in range(min(self.size, len(self._queue)))]
-        batch = [(pixels, future) for pixels, future in waiting if future.set_running_or_notify_cancel()]
+        batch = [each for each in waiting if each[-1].set_running_or_notify_cancel()]
         if not batch:
             return
         try:
-            results = self.encode(torch.stack([pixels for pixels, _ in batch])).cpu()
+            encoded = self.encode(torch.stack([pixels for pixels, *_ in batch]))
         except Exception as error:
-            for _, future in batch:
+            for *_, future in batch:
                 future.set_exception(error)
             return
         self.images, self.batches = self.images + len(batch), self.batches + 1
         self.largest = max(self.largest, len(batch))
-        for (_, future), result in zip(batch, results, strict=True):
-            future.set_result(result)
+        for (_, finish, future), features in zip(batch, encoded, strict=True):
+            try:
+                future.set_result(finish(features))
+            except Exception as error:
+                future.set_exception(error)
 
     def continue_from(self, earlier: "Batcher") -> None:
         """Count on from those of an earlier one."""
@@ -171,11 +175,12 @@ class Service:
         """The best classes of an image, whether it looks like none of them, with an operating point what is
         decided, and of a steered vocabulary the best classes by the bundle's own weights. Raises Refused.
         """
-        features = await self.batches.submit(await self.decode(data))
-        image = features[None].to(vocabulary.text)
-        [(best, none, decision, decided, unchanged)] = await run_in(
-            self._model, self.predictor.rank, image, vocabulary, top
-        )
+
+        def rank(features: Tensor) -> Any:
+            return self.predictor.rank(features[None].to(vocabulary.text), vocabulary, top)[0]
+
+        ranked = await self.batches.submit(await self.decode(data), rank)
+        best, none, decision, decided, unchanged = ranked
         answer = {
             "top": [asdict(candidate) for candidate in best],
             "none_of_these": none,
@@ -194,7 +199,7 @@ class Service:
         if (index := self.index) is None:
             raise Refused(404, "not-found", "this server has no index of images: start it with --index DIR.")
         shares, content = pair_weights(by, weights), hashlib.sha256(data).hexdigest()
-        features = await self._searches.submit(await self.decode(data))
+        features = await self._searches.submit(await self.decode(data), Tensor.cpu)
         queries = index.vectors(self._searched, features[: len(self._searched)])
 
         def search() -> list[Hit]:

@@ -3,7 +3,7 @@
 import asyncio
 import io
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -19,11 +19,20 @@ from dear.data.images.decode import as_picture
 from dear.serving.service import Batcher, decode_picture
 
 
-async def submit(batcher: Batcher, numbers: Sequence[int], leaves: int | None = None) -> list[object]:
+def keep(features: Tensor) -> Tensor:
+    return features
+
+
+async def submit(
+    batcher: Batcher,
+    numbers: Sequence[int],
+    leaves: int | None = None,
+    finish: Callable[[Tensor], object] = keep,
+) -> list[object]:
     """The results of numbers that come while the model is busy; one of them leaves before its turn."""
     free = threading.Event()
     batcher.thread.submit(free.wait)
-    tasks = [asyncio.create_task(batcher.submit(torch.tensor(number))) for number in numbers]
+    tasks = [asyncio.create_task(batcher.submit(torch.tensor(number), finish)) for number in numbers]
     await asyncio.sleep(0)
     if leaves is not None:
         tasks[leaves].cancel()
@@ -56,6 +65,20 @@ def test_an_error_reaches_its_batch_alone_and_who_has_left_stops_nothing() -> No
     outcomes = asyncio.run(submit(batcher, range(5), leaves=2))
     assert [type(outcome) for outcome in outcomes[:3]] == [ZeroDivisionError] * 2 + [asyncio.CancelledError]
     assert outcomes[3:] == [3, 4]
+
+
+def test_each_image_is_finished_in_the_thread_of_the_model_and_fails_alone() -> None:
+    threads = set[str]()
+
+    def finish(features: Tensor) -> float:
+        threads.add(threading.current_thread().name)
+        return 6 / int(features)
+
+    batcher = Batcher(keep, 4, ThreadPoolExecutor(1, thread_name_prefix="model"))
+    outcomes = asyncio.run(submit(batcher, range(3), finish=finish))
+    assert isinstance(outcomes[0], ZeroDivisionError)
+    assert outcomes[1:] == [6, 3]
+    assert threads == {"model_0"}
 
 
 def test_pictures_within_the_limits_are_decoded() -> None:

@@ -102,8 +102,8 @@ function explain(evidence) {
 
 // What a feature that speaks for a class says of it, in words.
 function reason(feature, name) {
-  const alone = info.explained[feature]?.match(/by its .* alone$/)?.[0];
-  if (info.explained[feature]?.startsWith("how much more it looks like your images"))
+  const alone = info.likenesses[feature];
+  if (alone !== undefined)
     return `it looks like your photos of “${name}”${alone ? ` ${alone}` : ""}`;
   if (feature === "class") return `it fits the name “${name}”`;
   if (feature === "rep" || feature === "rest") return `“${feature}” speaks for it`;
