@@ -206,6 +206,12 @@ class Predictor(Encoder):
         image = features.transpose(0, 1)
         logits, evidence = vocabulary.logits(image), vocabulary.evidence(image)
         self.require_finite(vocabulary.text, logits, evidence)
+        if not is_sum(logits, evidence):
+            warn(
+                f"no evidence is shown: the parts of the features do not sum to the scores of "
+                f"{self.bundle.method}. Its class can say what each adds, by a method evidence(image, text)."
+            )
+            evidence = evidence[:0]
         probabilities = (logits.double() / self.bundle.temperature).softmax(dim=1)
         best = probabilities.topk(min(top, len(vocabulary.classes)), dim=1).indices
         return [
@@ -223,6 +229,14 @@ class Predictor(Encoder):
 
     def _evidence(self, parts: Sequence[float]) -> dict[str, float]:
         """The part of each feature by name; attributes that own no head are summed into one part."""
+        if not parts:
+            return {}
         by_name = dict(zip(self.features, parts, strict=True))
         scores_without_heads = [by_name.pop(name) for name in self.without_heads]
         return by_name | ({UNOWNED: sum(scores_without_heads)} if scores_without_heads else {})
+
+
+def is_sum(logits: Float[Tensor, "batch class"], evidence: Float[Tensor, "feature batch class"]) -> bool:
+    """True if the scores are the sum of the parts of the features, up to rounding."""
+    difference = (evidence.sum(dim=0) - logits).abs().amax()
+    return bool(difference <= 1e-3 * (1 + logits.abs().amax()))

@@ -22,7 +22,7 @@ RANKED = ("class", "probability")
 class ClassScore:
     """A class with its probability, its logit, and its evidence: what each feature adds to the logit,
     negative if it speaks against the class. The parts sum to the logit; attributes that own no head of the
-    role table are in one part, "rest".
+    role table are in one part, "rest". Empty for a class outside the package whose parts do not sum to it.
     """
 
     name: str

@@ -93,6 +93,22 @@ def named_features(method: Method) -> tuple[str, ...]:
     return tuple("class" if name == "cls" else name for name in method.features)
 
 
+@torch.no_grad()
+def can_be_steered(method: Method) -> bool:
+    """True if other weights of the features change the scores. A class that is derived from a method with
+    fusion weights may score in its own way.
+    """
+    if not isinstance(method, HasFusion):
+        return False
+    like, count = method.clip.image.projection, len(method.features)
+    features = torch.eye(count, method.clip.image.embed_dim).to(like)  # feature k is the k-th unit vector
+    first, last = (
+        method.with_fusion([float(k == one) for k in range(count)]).logits(features.unsqueeze(1), features)
+        for one in (0, count - 1)
+    )
+    return not torch.equal(first, last)
+
+
 def with_weights(method: Method, fusion: Mapping[str, float]) -> Method:
     """A method with the weights of ``fusion`` in place of its own, all divided by their sum. Raises as
     `Vocabulary.steered`.
@@ -101,6 +117,10 @@ def with_weights(method: Method, fusion: Mapping[str, float]) -> Method:
     if not isinstance(method, HasFusion):
         raise SettingsError(
             f"{method.name} has no fusion weights to change: the method dear has (fit with --method dear)."
+        )
+    if not can_be_steered(method):
+        raise SettingsError(
+            f"the scores of {method.name} do not depend on fusion weights: nothing to change."
         )
     for name in fusion:
         if name not in names:

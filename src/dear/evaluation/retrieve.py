@@ -21,16 +21,17 @@ from dear.training.cache import Cache
 from dear.world.factors import FACTORS
 from dear.world.tasks import WorldImages
 
-QUERIES, VISIBLE, K = (3, 170, 431), 6, 10
-"""Numbers of images, modulo that of a task's; how many neighbors are shown; of how many is the precision."""
+QUERIES, VISIBLE, K = 3, 6, 10
+"""How many queries and neighbors of each are shown; of how many neighbors is the precision."""
 SIDE = 112  # pixels of the longer side of a photograph in the report
 ROWS = 1000  # images whose similarities are in memory at once
 
 
-def retrieve(method: Method, dataset: Dataset) -> dict[str, Any]:
+def retrieve(method: Method, dataset: Dataset, queries: Sequence[int] = ()) -> dict[str, Any]:
     """Retrieve among the test images with each feature of an adapted method, as data for the report: the
-    first neighbors of some images, pictures as base64 PNG or JPEG; and the precision of every feature for
-    every factor over all images, with that of randomly drawn neighbors ("chance").
+    first neighbors of the images with the numbers ``queries`` (by default of a few that are evenly spread),
+    pictures as base64 PNG or JPEG; and the precision of every feature for every factor over all images, with
+    that of randomly drawn neighbors ("chance").
     """
     images, values = dataset.test, {"class": dataset.classnames}
     factors = images.labels[:, None]
@@ -56,10 +57,15 @@ def retrieve(method: Method, dataset: Dataset) -> dict[str, Any]:
         return query | {"title": ", ".join(query["factors"].values()), "neighbors": near}
 
     return {
-        "queries": [panel(number) for number in dict.fromkeys(number % len(images) for number in QUERIES)],
+        "queries": [panel(number) for number in dict.fromkeys(queries or spread(len(images)))],
         "precision": {name: precision_by_factor(rows, factors, names) for name, rows in ranked.items()},
         "chance": chance_by_factor(factors, names),
     }
+
+
+def spread(items: int, count: int = QUERIES) -> list[int]:
+    """The middle item of each of ``count`` equal parts, as many as there are items at most."""
+    return [*dict.fromkeys((2 * part + 1) * items // (2 * count) for part in range(count))]
 
 
 def thumbnail(picture: Picture) -> bytes:

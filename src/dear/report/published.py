@@ -23,8 +23,10 @@ def sources() -> dict[str, Any]:
 def slips() -> list[dict[str, str]]:
     """What is wrong with printed numbers, or with a row: its ``table``, the paper's name of the ``method``,
     the ``dataset`` unless it is about the row, the ``error``, and the ``source`` that shows it, unless the
-    table does. A number contradicts others if it differs by more than 0.05 points from what they give, since
-    rounding accounts for 0.01 and a mean of per-seed HMs can differ slightly more.
+    table does. An average contradicts its data sets if it differs by more than 0.05 points from their mean.
+    An HM contradicts its base and novel if it is more than 0.05 points below what they give, or more than
+    0.01 above: rounding accounts for 0.01, and a mean of the HMs of seeds can be lower than the HM of the
+    means, but not higher.
     """
     return list(json.loads(FOLDER.joinpath("slips.json").read_text(encoding="utf-8")))
 

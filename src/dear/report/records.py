@@ -297,7 +297,13 @@ def checked(records: Iterable[Record]) -> list[Record]:
     check("rules of --select", lambda run: (run.get("selection") or {}).get("rule"), method_label)
     if not kind.several_shots:
         check("numbers of shots", lambda run: run.get("shots"), method_label)
-    check("sources of the method", lambda run: run.get("source", ""), method_label)
+    for method, runs in grouped(records, method_label).items():
+        if len(sources := grouped(runs, lambda run: run.get("source", ""))) > 1:
+            keys = " and ".join(", ".join(run["key"][:8] for run in of) for of in sources.values())
+            raise DataError(
+                f"the records of {method} are of {len(sources)} versions of its code, in files that end in "
+                f"{keys}: remove the old ones, or {APART}."
+            )
     check("training", lambda run: with_all_tried(settings_of(run, "train"), run, "train"), method_label)
     # A method may be published with other settings for each data set, but not for each seed.
     check("settings", lambda run: with_all_tried(settings_of(run, "method"), run, "method"), column_and_row)

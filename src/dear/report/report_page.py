@@ -3,6 +3,7 @@ figures as SVG and PDF.
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 from pandas import DataFrame
 
 from dear.backbone.names import TINY
-from dear.errors import UnknownNameError
+from dear.errors import UnknownNameError, warn
 from dear.evaluation.protocols import PROTOCOLS
 from dear.evaluation.records import part_of
 from dear.methods.registry import FROZEN
@@ -180,7 +181,10 @@ def write_folder_report(
     records = of_weights(select_runs(read_folder(folder), methods, data), weights)
     frame = runs_frame(readable(records))  # empty for retrievals alone
     title = title or without_surrogates(folder.resolve().name)
-    page = report_page(title=title, records=records, notes=(SELECTION,), against=against, main=main)
+    notes = [SELECTION, *code_notes(records)]
+    page = report_page(title=title, records=records, notes=notes, against=against, main=main)
+    for note in notes[1:]:
+        warn(note)
     tables = page.tables
     markdown = "\n".join(grid.to_markdown() for grid in tables)
     texts = {
@@ -195,6 +199,18 @@ def write_folder_report(
     }
     written = write_page(out or folder / "report", PAGE, page.text, files, page.drawings)
     return FolderReport(written[0], written, tables, len(records))
+
+
+def code_notes(records: Iterable[Record]) -> list[str]:
+    """A note for records that versions of the package with different code made, with their numbers."""
+    versions = Counter(str((record.get("environment") or {}).get("code", "unknown")) for record in records)
+    if len(versions) < 2:
+        return []
+    counts = ", ".join(f"{code} ({plural(count, 'record')})" for code, count in versions.items())
+    return [
+        f"These records were made by {len(versions)} versions of dear's code: {counts}. What changed between "
+        "them may be in their differences."
+    ]
 
 
 def _head(

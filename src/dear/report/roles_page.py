@@ -65,6 +65,7 @@ def roles_page(
         roles=head_role_map(table),
         unit=UNIT,
         images=images,
+        single=[head for head in table.heads if head.phrases or (head.layer, head.head) in images],
         top_share=top_share,
         share_mark=share_mark,
         settings=[

@@ -18,12 +18,13 @@ from starlette.types import Message
 from dear import __version__
 from dear.adapters.attention import overlay
 from dear.adapters.operating import describe_point
+from dear.adapters.vocabulary import can_be_steered
 from dear.adapters.wording import UNOWNED, explain_features, name_likenesses
 from dear.backbone.names import TINY
 from dear.data.images.decode import encode_png
 from dear.errors import DearError
 from dear.limits import at_most
-from dear.methods.optional import HasFusion, token_layout
+from dear.methods.optional import token_layout
 from dear.reading.plain import read_weights, split_list
 from dear.serving.guarded import add_files, as_refused, check_parameters, guard
 from dear.serving.limits import Limits, Refused
@@ -248,7 +249,7 @@ def describe(service: Service) -> dict[str, Any]:
     tested = bundle.scores and {
         name: getattr(bundle.scores, name) for name in ("accuracy", "zero_shot", "chance", "images", "split")
     }
-    own_weights = predictor.own_vocabulary.weights() if isinstance(predictor.method, HasFusion) else None
+    own_weights = predictor.own_vocabulary.weights() if can_be_steered(predictor.method) else None
     return {
         "name": service.name,
         "bundle": service.identity,

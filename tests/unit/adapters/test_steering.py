@@ -9,9 +9,11 @@ from torch import Tensor
 
 from dear.adapters.predictor import Predictor
 from dear.adapters.scoring import evaluate_bundle
+from dear.adapters.vocabulary import can_be_steered
 from dear.adapters.wording import verdict
 from dear.backbone.clip import Clip
 from dear.errors import DearError, SettingsError, UnknownNameError
+from dear.methods.dear.method import Dear
 from dear.methods.optional import HasFusion
 from dear.methods.registry import METHODS, method_class
 from dear.reading.plain import read_weights
@@ -111,6 +113,30 @@ def test_what_cannot_be_steered_is_a_line(clip: Clip) -> None:
             steer(clip, **steering)
         assert words in str(caught.value)
         assert "\n" not in str(caught.value)
+
+
+def test_a_score_that_is_no_sum_has_no_evidence_and_cannot_be_steered(
+    clip: Clip, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a class derived from `Dear` that scores by the best feature, whatever the weights."""
+
+    def logits(self: Dear, image: Tensor, text: Tensor, *, decoupled: bool = False) -> Tensor:
+        return (self.clip.scale * (image[:1] if decoupled else image) @ text.T).amax(dim=0)
+
+    assert can_be_steered(steer(clip).method)
+    monkeypatch.setattr(Dear, "logits", logits)
+    predictor = steer(clip)
+    assert not can_be_steered(predictor.method)
+    with pytest.raises(SettingsError, match="do not depend on fusion weights"):
+        steer(clip, fusion={"color": 0})
+    with pytest.warns(UserWarning, match="do not sum to the scores"):
+        predictions = predictor.predict(images())
+    assert [one.best.evidence for one in predictions] == [{}] * len(predictions)
+    best = by_hand(predictor, {"class": 1, "color": 0, "object": 0})
+    for name in ("color", "object"):
+        best = best.maximum(by_hand(predictor, dict.fromkeys(LEARNED, 0) | {name: 1}))
+    wanted = best.amax(dim=1).tolist()
+    assert [one.best.logit for one in predictions] == pytest.approx(wanted, abs=1e-9)
 
 
 def test_the_accuracy_stands_beside_that_of_the_own_weights(clip: Clip) -> None:

@@ -293,6 +293,20 @@ def test_retrieval_among_photographs_knows_their_classes_alone(small_clip: Clip)
         assert base64.b64decode(query["image"]).startswith(b"\xff\xd8\xff")  # a JPEG
 
 
+def test_the_queries_of_a_retrieval_are_chosen(small_clip: Clip) -> None:
+    """The class of a query is the label of the test image with its number."""
+    dataset = noise_dataset()
+    last = len(dataset.test) - 1
+    record = made(small_clip, Retrieval(queries=(last, 0)), [dataset])
+    labels = [dataset.test.labels[number] for number in (last, 0)]
+    titles = [query["title"] for query in record["results"]["queries"]]
+    assert titles == [dataset.classnames[label] for label in labels]
+    assert Retrieval(queries=(0,)).fingerprint != Retrieval().fingerprint
+    for wrong in (last + 1, -1):
+        with pytest.raises(DataError, match=f"queries has {wrong}, .* 0 to {last}"):
+            made(small_clip, Retrieval(queries=(wrong,)), [dataset])
+
+
 def test_what_retrieval_cannot_run(small_clip: Clip) -> None:
     with pytest.raises(SettingsError, match="coop has no attribute features"):
         made(small_clip, Retrieval(), [noise_dataset()], MethodSetup("coop"))

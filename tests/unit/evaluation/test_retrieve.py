@@ -10,6 +10,7 @@ from dear.evaluation.retrieve import (
     chance_by_factor,
     nearest,
     precision_by_factor,
+    spread,
 )
 from tests.helpers.clips import eval_views
 from tests.helpers.data import Noise
@@ -45,6 +46,12 @@ def test_chance_is_the_precision_of_all_other_items() -> None:
     # Color: three items with two alike of four others each; object: two with one of four.
     assert wanted == pytest.approx({"color": 3 * 2 / 4 / 5, "object": 2 * 1 / 4 / 5})
     assert chance_by_factor(factors, ["color", "object"]) == pytest.approx(wanted)
+
+
+def test_queries_are_spread_over_all_images() -> None:
+    """ImageNet has 50 test images of each class, in the order of the classes."""
+    assert [number // 50 for number in spread(50_000)] == [166, 500, 833]
+    assert (spread(2), spread(640)) == ([0, 1], [106, 320, 533])
 
 
 @torch.no_grad()

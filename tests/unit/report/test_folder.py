@@ -86,6 +86,19 @@ def test_different_weights_are_never_averaged(tmp_path: Path) -> None:
             write_folder_report(tmp_path / empty)
 
 
+def test_records_of_two_codes_are_told(tmp_path: Path) -> None:
+    put(
+        tmp_path,
+        [
+            record("tools", "dear", 0.8, 0.6, seed=seed) | {"environment": {"code": code}}
+            for seed, code in enumerate(("0a", "0a", "1b"))
+        ],
+    )
+    with pytest.warns(UserWarning, match=r"2 versions .* 0a \(2 records\), 1b \(1 record\)"):
+        page = write_folder_report(tmp_path).html.read_text()
+    assert "0a (2 records), 1b (1 record)" in page
+
+
 @pytest.mark.parametrize("text", ["", '{"schema": 2, "proto', "[]", '{"x": 1}'])
 def test_other_files_are_ignored_but_a_record_is_told(text: str, tmp_path: Path) -> None:
     """A report of a project stopped at the settings of an editor, and told to remove them."""

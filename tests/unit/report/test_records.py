@@ -94,6 +94,17 @@ def test_seeds_of_different_kinds_are_not_averaged(part: str, first: Any, second
     assert len(checked(seeds)) == 2
 
 
+def test_records_of_two_versions_of_a_methods_code_are_told_by_their_files() -> None:
+    versions = (("old", "12345678aa"), ("old", "23456789aa"), ("new", "3456789aaa"))
+    records = [
+        record("tools", "mine:Shift", 0.5, 0.5, seed=seed) | {"source": source, "key": key}
+        for seed, (source, key) in enumerate(versions)
+    ]
+    with pytest.raises(DataError, match=r"of mine:Shift .* 12345678, 23456789 and 3456789a:"):
+        checked(records)
+    assert len(checked(records[:2])) == 2
+
+
 @pytest.mark.parametrize(
     ("change", "key"),
     [

@@ -1,6 +1,7 @@
 """The page of a role table: figures for what the table holds, escaped text, nothing from elsewhere."""
 
 import base64
+import html
 import io
 import re
 from dataclasses import replace
@@ -33,7 +34,9 @@ def test_everything_that_the_table_holds(tmp_path: Path) -> None:
         "&#39;", "'"
     )
     assert "at or below 0.15 nats" in page
-    assert "1 more" in page  # of the eleven phrases of layer 9, head 1
+    (eleven,) = [head for head in table().heads if len(head.phrases) == 11]
+    folded = page.partition(f'<details class="head" id="layer-{eleven.layer}-head-{eleven.head}">')[2]
+    assert all(phrase in html.unescape(folded.partition("</details>")[0]) for phrase in eleven.phrases)
     assert "K = 3: 0.250." in page
     assert "15, 99" in page
     assert page == roles_page(table())
@@ -58,7 +61,8 @@ def test_a_table_without_evidence() -> None:
 def test_the_page_has_each_picture_once() -> None:
     page = roles_page(table(), inspection=Inspection(curve(0.9), TERMS, noise_pictures(PLACES, 2, 5)))
     assert page.count("data:image/jpeg;base64,") == 5 + 2
-    assert page.count('class="i p') == 6 * (2 + 2)
+    assert page.count('<span class="i p') == 6 * (2 + 2)
+    assert page.count('<i class="i p') == 6 * 2  # of the most, in the folded head
     assert "&lt;b&gt;4: +2.5 standard deviations" in page
     assert 'id="layer-10-head-2"' in page
     assert 'href="#layer-10-head-2"' in page

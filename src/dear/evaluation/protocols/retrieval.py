@@ -18,17 +18,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Retrieval(BaseToNovel):
-    """Train on the base classes, then retrieve among the test images of all classes with each feature."""
+    """Train on the base classes, then retrieve among the test images of all classes with each feature.
+
+    Attributes:
+        queries: Numbers of the test images, from 0, whose neighbors the report shows. By default three that
+            are evenly spread over the test images.
+    """
 
     name: ClassVar[str] = "retrieval"
     summary: ClassVar[str] = "Retrieve images by each attribute's feature."
     data: ClassVar[tuple[str, ...]] = ("travel-posters",)
     scored: ClassVar[tuple[str, ...]] = ()
 
+    queries: tuple[int, ...] = ()
+
     def test(self, trial: TrialLike) -> dict[str, Any]:
         from dear.evaluation.retrieve import retrieve
 
-        return retrieve(trial.method, trial.source)
+        return retrieve(trial.method, trial.source, self.queries)
 
     def check_method(self, method: Declaration) -> None:
         super().check_method(method)
@@ -42,3 +49,9 @@ class Retrieval(BaseToNovel):
         del targets
         if len(trained_on.test) < 2:
             raise DataError(f"{trained_on.name} has fewer than two test images, among which to retrieve.")
+        last = len(trained_on.test) - 1
+        if wrong := [number for number in self.queries if not 0 <= number <= last]:
+            raise DataError(
+                f"queries has {wrong[0]}, but the test images of {trained_on.name} have the numbers "
+                f"0 to {last}."
+            )
