@@ -45,7 +45,8 @@ from dear.evaluation.resolve import MethodSetup
 from dear.evaluation.session import Session
 from dear.methods.registry import AUTO, FIT_METHOD, known_method
 from dear.progress import Progress, Steps
-from dear.reading.files import CORRECTIONS, expanded
+from dear.reading.files import CORRECTIONS, expanded, whole_path
+from dear.reading.remote import Address, within
 from dear.report.render import THUMBNAIL, data_url, render_page, write_page
 from dear.text import list_names, without_surrogates
 from dear.writing import csv_path, csv_rows, csv_text
@@ -136,7 +137,7 @@ def name_image(images: Images, index: int) -> str:
     images, numbers = leave_subsets(images, torch.tensor([index]))
     number = int(numbers[0])
     if isinstance(images, PhotoImages):
-        return os.path.abspath(images.folder / images.paths[number])
+        return whole_path(within(images.folder, images.paths[number]))
     return images.place(number) if isinstance(images, HeldImages) else str(number)
 
 
@@ -317,13 +318,17 @@ def apply_labels(
     settings, reviewed, table = dataset or DataSettings(), expanded(reviewed), corrections_file(data)
     if table is None:
         raise DataError(f"{data} is neither a folder nor a file: corrections lie beside images of your own.")
+    if isinstance(table, Address):
+        raise DataError(
+            f"{data} is not on this machine, where corrections are written: list it in a local table."
+        )
     listing = name_listings([read_source(str(data), settings)], settings)
     answers, unanswered = read_answers(reviewed, table.parent)
-    files = {os.path.abspath(listing.folder / path): path for path in listing.paths}
+    files = {whole_path(within(listing.folder, path)): path for path in listing.paths}
     are_numbers = bool(listing.keys) and all(map(WHOLE.fullmatch, listing.keys))
     corrections, lines, elsewhere = list[Correction](), dict[bytes, tuple[str, str]](), list[str]()
     for where, file, label in answers:
-        place = Path(os.path.abspath(file))
+        place = file if isinstance(file, Address) else Path(os.path.abspath(file))
         is_here = str(place) in files or place.is_relative_to(table.parent.absolute())
         if not (is_here and file.is_file()):
             elsewhere.append(str(file))

@@ -41,6 +41,7 @@ from dear.evaluation.trial import Trial
 from dear.methods.optional import keep_known_scores
 from dear.methods.registry import frozen_clip
 from dear.progress import Progress, silent
+from dear.reading.files import expanded
 from dear.stats import group_share_interval
 from dear.text import FEW, list_names, plural
 from dear.training.cache import Cache
@@ -193,7 +194,7 @@ def measure_others(predictor: Predictor, folder: Path | str) -> float:
         raise SettingsError(
             f"{predictor.bundle.title} refuses no image: fit it with more images of each class."
         )
-    return float(1 - predictor.none_of_these([*image_files(Path(folder))]).mean())
+    return float(1 - predictor.none_of_these([*image_files(expanded(folder))]).mean())
 
 
 def unseen(dataset: Dataset, split: str, hashes: bytes) -> tuple[Dataset, int]:

@@ -9,6 +9,7 @@ from dear.cli.output import PrintableConsole, table
 from dear.cli.parsing import Flat
 from dear.errors import BundleError, DataError, SettingsError
 from dear.reading.files import expanded
+from dear.reading.remote import as_path, is_address
 from dear.retrieval.results import Built
 from dear.text import list_names, plural
 
@@ -38,8 +39,8 @@ def command_build(
     skipped, and the exit code is 1.
 
     Args:
-        sources: The bundle (a folder, or OWNER/NAME on the hub) and the folder of images, which is searched
-            recursively. With --features heads, the folder of images alone.
+        sources: The bundle (a folder, or OWNER/NAME on the hub) and the folder of images (or its address),
+            which is searched recursively. With --features heads, the folder of images alone.
         features: Whose features to take: the features of the bundle, or of the core heads of a CLIP.
         roles: Role table for --features heads: a file, or discovered, ground-truth, published or textspan. By
             default the package's table of these weights.
@@ -81,7 +82,7 @@ def command_build(
             encoder = BundleEncoder(BundleOptions(backbone.pretrained, backbone.device).load(bundles[0]))
         return build_index(
             encoder,
-            Path(folder),
+            as_path(folder),
             out,
             model=_absolute(bundles[0]) if bundles else "",
             threads=DataSettings().threads,
@@ -135,7 +136,7 @@ def command_query(
         itself: Include the query itself in the results if the index has it.
         bundle: Where the bundle is, if it has moved since the index was built.
     """
-    if not text and not os.path.exists(query):
+    if not (text or is_address(query) or os.path.exists(query)):
         raise DataError(f"there is no image {query}: check the path, or give --text to search by a text.")
     from dear.retrieval.index import open_index, pair_weights, require_text
 
@@ -154,7 +155,7 @@ def command_query(
     if text:
         hits = opened.query_text(encoder, query, mixed, count=count)
     else:
-        hits = opened.query_image(encoder, Path(query), mixed, count=count, itself=itself, words=worded)
+        hits = opened.query_image(encoder, as_path(query), mixed, count=count, itself=itself, words=worded)
     return {"query": query, "folder": opened.folder, "weights": mixed, "hits": hits}
 
 

@@ -22,7 +22,8 @@ from dear.cli.options import BundleName, BundleOptions, Steering
 from dear.cli.output import PrintableConsole
 from dear.cli.parsing import Flat
 from dear.errors import DataError, SettingsError
-from dear.reading.files import expanded, read_lines
+from dear.reading.files import expanded, is_folder, read_lines
+from dear.reading.remote import as_path, is_address
 from dear.text import plural, printable
 
 STDIN = "-"
@@ -76,7 +77,8 @@ def command(
     an interrupted command then continues where it stopped, if it is given again.
 
     Args:
-        images: Image files, folders of them, or - for a list of paths on stdin, one per line.
+        images: Image files, folders of them, or - for a list of paths on stdin, one per line. A path may be
+            an address, such as s3://bucket/photos.
         out: File to write to instead of printing. A .csv file has one row for each image: file, class,
             probability, then class_2, probability_2 and so on. A .jsonl file has the evidence too.
         top: How many classes to report for each image.
@@ -107,7 +109,7 @@ def command(
         raise DataError("there is no image to predict: the list on stdin is empty.")
     check_bundle(bundle)
     if len(paths) == 1:
-        read_image(Path(paths[0]))
+        read_image(as_path(paths[0]))
     from dear.cli.progress import StepProgress
 
     predictor = options.load(bundle, refuse=refuse, **steered)
@@ -170,7 +172,11 @@ def render(result: Predicted | PredictionsFile, console: PrintableConsole) -> No
 
 
 def _stamp(path: str) -> str:
-    """The path of an image with its size and time, which show whether it is another by now."""
+    """The path of an image with its size and time, which show whether it is another by now; of one at an
+    address that would be a request each.
+    """
+    if is_address(path):
+        return path
     try:
         status = os.stat(path)
     except OSError:  # is reported when it is read
@@ -206,9 +212,9 @@ def _rank_lines(candidates: Sequence[ClassScore], width: int) -> list[str]:
 
 def _paths(images: Sequence[str]) -> Iterator[str]:
     """The image files that the arguments name, with folders searched. Raises DataError for a folder without
-    images, and for an argument that is empty, an address or a table.
+    images, and for an argument that is empty or a table.
     """
-    from dear.data.images.decode import local_path
+    from dear.data.images.decode import image_path
     from dear.data.names import require_folder
     from dear.data.sources.folder import image_files
     from dear.data.sources.table import SUFFIXES
@@ -219,12 +225,14 @@ def _paths(images: Sequence[str]) -> Iterator[str]:
         if word == STDIN:
             lines = (line.removeprefix("\ufeff").rstrip("\r\n") for line in sys.stdin)
             yield from (line for line in lines if line.strip())
-        elif os.path.isdir(word):
-            yield from map(str, image_files(Path(word)))
+        elif is_folder(word):
+            yield from map(str, image_files(as_path(word)))
         else:  # an invalid name, for example one that is too long, is reported when the file is read
             if Path(word).suffix.lower() in SUFFIXES:
                 raise DataError(f"{word} is a table: `dear predict` takes images, `dear eval` takes tables.")
-            path = local_path(word)
-            if len(images) == 1 and not path.suffix:  # of several the others are done
+            path = image_path(word)
+            if (
+                len(images) == 1 and not path.suffix and not is_address(path)
+            ):  # of several the others are done
                 require_folder(path)
             yield str(path)

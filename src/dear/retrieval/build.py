@@ -28,6 +28,7 @@ from dear.data.images.transforms import ahead, eval_view
 from dear.data.sources.folder import image_files
 from dear.errors import DataError, OutputError, SettingsError
 from dear.progress import Progress, silent
+from dear.reading.files import is_folder
 from dear.retrieval.index import FILE, VERSION, Index, are_units
 from dear.retrieval.results import Built
 
@@ -132,7 +133,7 @@ def build_index(
 
 def scan(folder: Path) -> Stamps:
     """The image files below a folder, by relative path. Raises DataError for a folder without one."""
-    if not folder.is_dir():
+    if not is_folder(folder):
         raise DataError(f"{folder} is not a folder: give the folder that contains the images.")
     stamps = Stamps()
     for path in image_files(folder):
