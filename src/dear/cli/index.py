@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from dear.cli.options import Backbone, BundleOptions, MethodClasses
+from dear.cli.options import Backbone, BundleOptions, ClusterOptions, MethodClasses
 from dear.cli.output import PrintableConsole, table
 from dear.cli.parsing import Flat
 from dear.errors import BundleError, DataError, SettingsError
@@ -25,6 +25,7 @@ def command_build(
     roles: Path | None = None,
     method: MethodClasses = None,
     out: Path = Path("index"),
+    many: Flat[ClusterOptions] = ClusterOptions(),
 ) -> Built:
     """Index the images of a folder, for `dear index query`.
 
@@ -60,6 +61,9 @@ def command_build(
             "give a bundle and a folder of images, or with --features heads, which takes no bundle, a folder "
             f"alone (here: {', '.join(sources)})."
         )
+    if many.cluster is not None and not bundles:
+        raise SettingsError("--cluster takes the features of a bundle: omit it, or --features heads.")
+    cluster, load = many.find(backbone.device), None
     if bundles:
         check_bundle(bundles[0])
     else:
@@ -79,13 +83,20 @@ def command_build(
         else:
             from dear.adapters.index_encoder import BundleEncoder
 
-            encoder = BundleEncoder(BundleOptions(backbone.pretrained, backbone.device).load(bundles[0]))
+            predictor = BundleOptions(backbone.pretrained, backbone.device).load(bundles[0])
+            encoder = BundleEncoder(predictor)
+            if cluster is not None:
+                from dear.cluster.jobs import encode_on
+
+                place = as_path(folder).resolve()
+                load = encode_on(cluster, place, predictor.bundle, pretrained=backbone.pretrained)
         return build_index(
             encoder,
             as_path(folder),
             out,
             model=_absolute(bundles[0]) if bundles else "",
             threads=DataSettings().threads,
+            load=load,
             progress=progress,
         )
 

@@ -18,11 +18,11 @@ from dear.adapters.results import (
     write_predictions,
 )
 from dear.adapters.wording import explain_features
-from dear.cli.options import BundleName, BundleOptions, Steering
+from dear.cli.options import BundleName, BundleOptions, ClusterOptions, Steering
 from dear.cli.output import PrintableConsole
 from dear.cli.parsing import Flat
 from dear.errors import DataError, SettingsError
-from dear.reading.files import expanded, is_folder, read_lines
+from dear.reading.files import expanded, is_folder, read_lines, whole_path
 from dear.reading.remote import as_path, is_address
 from dear.text import plural, printable
 
@@ -65,6 +65,7 @@ def command(
     batch: int = 32,
     refuse: float | None = None,
     remember: bool = False,
+    many: Flat[ClusterOptions] = ClusterOptions(),
 ) -> Predicted | PredictionsFile:
     """Classify images: the best classes, with their probabilities and evidence.
 
@@ -74,7 +75,8 @@ def command(
     attention head.
 
     An image that cannot be read is reported and skipped, and the exit code is 1. For many images give --out:
-    an interrupted command then continues where it stopped, if it is given again.
+    an interrupted command then continues where it stopped, if it is given again. With --cluster, --out is a
+    folder of Parquet files.
 
     Args:
         images: Image files, folders of them, or - for a list of paths on stdin, one per line. A path may be
@@ -94,8 +96,10 @@ def command(
     from dear.adapters.bundle_config import check_bundle
     from dear.data.images.decode import read_image
 
-    if out is not None:
+    if out is not None and many.cluster is None:
         check_table(out)
+    if many.cluster is not None and (out is None or remember):
+        raise SettingsError("--cluster: give a folder with --out, and omit --remember.")
     if batch < 1:
         raise SettingsError(f"batch is {batch}: it must be at least 1.")
     if classes and classes_file:
@@ -112,6 +116,20 @@ def command(
         read_image(as_path(paths[0]))
     from dear.cli.progress import StepProgress
 
+    cluster = many.find(options.device)
+    if cluster is not None and out is not None:
+        from dear.adapters.saved_run import load_bundle
+        from dear.cluster.jobs import predict_files
+
+        loaded = load_bundle(bundle)
+        if add_classes:
+            names = [*(names or loaded.classes), *add_classes]
+        how = {"top": top, "classes": names, "batch": batch, "refuse": refuse, **steered}
+        how |= {} if options.pretrained is None else {"pretrained": options.pretrained}
+        whole = [whole_path(as_path(path)) for path in paths]
+        stamps = [*map(_stamp, whole)]
+        with StepProgress() as progress:
+            return predict_files(whole, loaded, out, cluster, stamps=stamps, progress=progress, **how)
     predictor = options.load(bundle, refuse=refuse, **steered)
     if add_classes:
         names = [*(names or predictor.classes), *add_classes]
