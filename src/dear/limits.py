@@ -29,6 +29,7 @@ class LimitError(DearError):
 
 LIMITS: Final = MappingProxyType({
     "image_bytes": Limit(512 * 2**20, "bytes of an image file", "one file of a folder fills the memory"),
+    "remote_bytes": Limit(2**30, "bytes of a remote file that is no image", "a server sends without end"),
     "image_pixels": Limit(120_000_000, "pixels of an image", "40 KB are decoded to gigabytes"),
     "image_scans": Limit(64, "scans of a progressive JPEG", "a small upload is decoded for minutes"),
     "unpacked_ratio": Limit(25, "times the zip's own size when unpacked", "a small zip fills the disk"),

@@ -249,6 +249,8 @@ def csv_path(image: str, table: Path) -> str:
     A name that is no file stays.
     """
     folder, path = os.path.dirname(os.path.abspath(table)), Path(os.path.abspath(image))
+    if "://" in image:  # an address
+        return csv_text(image)
     if image and path.is_relative_to(folder):
         image = path.relative_to(folder).as_posix()
     elif path.is_file():

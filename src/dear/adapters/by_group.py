@@ -19,6 +19,8 @@ from dear.data.settings import DataSettings
 from dear.data.sources.objects import read_object
 from dear.errors import DataError, SettingsError
 from dear.evaluation.predictions import Predictions
+from dear.reading.files import opened
+from dear.reading.remote import within
 from dear.stats import LEVEL, group_share_interval, paired_difference
 from dear.text import printable
 
@@ -88,9 +90,9 @@ def read_groups(data: Any, images: Images, by: str, settings: DataSettings) -> l
     chosen = [paths[item] for item in items.tolist()]
     if columns:
         return [columns.get(path, "") or UNKNOWN for path in chosen]
-    folder = Path(getattr(base, "folder", "."))
+    folder: Path = getattr(base, "folder", Path())
     if by in (MONTH, CAMERA):
-        groups = [_read_exif(folder / path, by) for path in chosen]
+        groups = [_read_exif(within(folder, path), by) for path in chosen]
         what = f"no image has its {by} in its EXIF data, and it is no column of the table"
     else:
         try:
@@ -127,7 +129,7 @@ def _read_columns(data: Any, by: str, settings: DataSettings) -> dict[str, str]:
 def _read_exif(file: Path, by: str) -> str:
     """The month in which a photograph was taken, as 2026-11, or its camera; "" if that is unknown."""
     try:
-        with Image.open(file) as image:
+        with opened(file) as content, Image.open(content) as image:
             exif = image.getexif()
             if by == CAMERA:
                 return str(exif.get(ExifTags.Base.Model, "")).strip("\0 ")

@@ -27,6 +27,7 @@ from dear.data.settings import DataSettings
 from dear.data.sources.folder import image_files
 from dear.errors import DataError, SettingsError
 from dear.reading.files import expanded
+from dear.reading.remote import as_path, within
 from dear.report.render import gallery_photo, render_page, write_page
 from dear.stats import LEVEL, group_share_interval, mean_interval, rank_interval
 from dear.text import plural
@@ -230,9 +231,9 @@ def read_sample(predictor: Predictor, images: Any, settings: DataSettings, seed:
         files = [files[number] for number in sorted(chosen.tolist())]
     loaded = load_unlabeled(files, replace(settings, allow_fewer=True))
     base, items = leave_subsets(loaded)
-    folder, paths = Path(getattr(base, "folder", ".")), getattr(base, "paths", ())
+    folder, paths = getattr(base, "folder", Path()), getattr(base, "paths", ())
     names = group_names(loaded)
-    readable = [folder / paths[item] for item in items.tolist()]
+    readable = [within(folder, paths[item]) for item in items.tolist()]
     features, values, told = list[Tensor](), list[Tensor](), list[tuple[float, bool, str]]()
     reader, vocabulary = ImageReader(predictor, remember=False), predictor.own_vocabulary
     has_frozen = predictor.refusal_threshold > -float("inf")
@@ -280,7 +281,7 @@ def measure_picture(pixels: Float[Tensor, "3 size size"]) -> Float[Tensor, "2"]:
 def write_drift(folder: Path, drift: Drift, title: str) -> tuple[Path, ...]:
     """Write drift.html into a folder, with the furthest images."""
     gallery = [
-        gallery_photo(as_image(decode(Path(file))), title=Path(file).name, alt="", captions={})
+        gallery_photo(as_image(decode(as_path(file))), title=Path(file).name, alt="", captions={})
         for file in drift.furthest
     ]
     text = render_page("drift.html.j2", drift=drift, title=title, gallery=gallery, lines=drift.verdict)

@@ -2,7 +2,6 @@
 those that are given one after the other.
 """
 
-import os
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +24,8 @@ from dear.data.sources.corrections import (
 from dear.data.sources.listing import UNLABELED, Listing
 from dear.data.sources.table import CHECKED, read_answers
 from dear.errors import DataError, OutputError
-from dear.reading.files import CORRECTIONS, expanded
+from dear.reading.files import CORRECTIONS, expanded, whole_path
+from dear.reading.remote import Address, within
 from dear.text import list_names
 from dear.writing import csv_path
 
@@ -53,15 +53,19 @@ class CorrectedData:
             raise DataError(
                 f"{data} is neither a folder nor a file: corrections lie beside images of your own."
             )
+        if isinstance(table, Address):
+            raise DataError(
+                f"{data} is not on this machine, where corrections are written: list it in a local table."
+            )
         listing = name_listings([read_source(str(data), settings)], settings, names)
-        files = {os.path.abspath(listing.folder / path): path for path in listing.paths}
+        files = {whole_path(within(listing.folder, path)): path for path in listing.paths}
         rows = [row for part in listing.splits.values() for row in part]
-        labels = {os.path.abspath(listing.folder / row.path): row.label for row in rows}
+        labels = {whole_path(within(listing.folder, row.path)): row.label for row in rows}
         return cls(table, listing, files, labels)
 
     def label_of(self, file: Path) -> str | None:
         """The name of the class of a file; None if it has none here."""
-        label = self.labels.get(os.path.abspath(file), UNLABELED)
+        label = self.labels.get(whole_path(file), UNLABELED)
         return None if label == UNLABELED else with_spaces(self.listing.classnames[label])
 
     def key_of(self, label: str, new_classes: Collection[str] = ()) -> str:
@@ -80,13 +84,13 @@ class CorrectedData:
 
     def holds(self, file: Path) -> bool:
         """True for a file that is there, in the data or in its folder."""
-        path = Path(os.path.abspath(file))
-        is_here = str(path) in self.files or path.is_relative_to(self.table.parent.absolute())
+        path = whole_path(file)
+        is_here = path in self.files or Path(path).is_relative_to(self.table.parent.absolute())
         return is_here and file.is_file()
 
     def path_of(self, file: Path) -> str:
         """What the corrections call a file."""
-        path = os.path.abspath(file)
+        path = whole_path(file)
         return self.files.get(path, csv_path(path, self.table))
 
     def correction(self, file: Path, key: str) -> Correction:

@@ -36,7 +36,8 @@ class Predictor(Encoder):
 
     What takes images takes one (`Picture`) and gives one result, or takes several and gives as many: a list,
     a folder, an array or tensor with an axis more, a data frame with a column path or image or that column, a
-    torch Dataset or a DataLoader. Addresses are refused.
+    torch Dataset or a DataLoader. A path may be an address, such as s3://bucket/photos: do not pass on what a
+    stranger wrote.
     """
 
     @classmethod

@@ -2,7 +2,6 @@
 the known classes look like.
 """
 
-import os
 import shlex
 from collections.abc import Sequence, Set
 from contextlib import ExitStack
@@ -36,7 +35,8 @@ from dear.evaluation.resolve import MethodSetup
 from dear.evaluation.session import Session
 from dear.methods.registry import AUTO, FIT_METHOD, known_method
 from dear.progress import Progress, Steps
-from dear.reading.files import expanded
+from dear.reading.files import expanded, whole_path
+from dear.reading.remote import within
 from dear.report.render import THUMBNAIL, data_url, render_page, write_page
 from dear.text import without_surrogates
 from dear.writing import csv_path, csv_rows, csv_text
@@ -127,7 +127,7 @@ def name_image(images: Images, index: int) -> str:
     images, numbers = leave_subsets(images, torch.tensor([index]))
     number = int(numbers[0])
     if isinstance(images, PhotoImages):
-        return os.path.abspath(images.folder / images.paths[number])
+        return whole_path(within(images.folder, images.paths[number]))
     return images.place(number) if isinstance(images, HeldImages) else str(number)
 
 

@@ -38,6 +38,7 @@ from dear.evaluation.predictions import Predictions, predict
 from dear.evaluation.trial import Trial
 from dear.methods.registry import frozen_clip
 from dear.progress import Progress, silent
+from dear.reading.files import expanded
 from dear.stats import group_share_interval, paired_difference
 from dear.text import FEW, list_names
 from dear.training.cache import Cache
@@ -194,7 +195,7 @@ def measure_others(predictor: Predictor, folder: Path | str) -> float:
         raise SettingsError(
             f"{predictor.bundle.title} refuses no image: fit it with more images of each class."
         )
-    return float(1 - predictor.none_of_these([*image_files(Path(folder))]).mean())
+    return float(1 - predictor.none_of_these([*image_files(expanded(folder))]).mean())
 
 
 def unseen(dataset: Dataset, split: str, hashes: bytes) -> tuple[Dataset, int]:

@@ -4,11 +4,12 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from dear.cli.options import Backbone, BundleOptions, MethodClasses
+from dear.cli.options import Backbone, BundleOptions, ClusterOptions, MethodClasses
 from dear.cli.output import PrintableConsole, table
 from dear.cli.parsing import Flat
 from dear.errors import BundleError, DataError, SettingsError
 from dear.reading.files import expanded
+from dear.reading.remote import as_path, is_address
 from dear.retrieval.results import Built
 from dear.text import list_names, plural
 
@@ -24,6 +25,7 @@ def command_build(
     roles: Path | None = None,
     method: MethodClasses = None,
     out: Path = Path("index"),
+    many: Flat[ClusterOptions] = ClusterOptions(),
 ) -> Built:
     """Index the images of a folder, for `dear index query`.
 
@@ -38,8 +40,8 @@ def command_build(
     skipped, and the exit code is 1.
 
     Args:
-        sources: The bundle (a folder, or OWNER/NAME on the hub) and the folder of images, which is searched
-            recursively. With --features heads, the folder of images alone.
+        sources: The bundle (a folder, or OWNER/NAME on the hub) and the folder of images (or its address),
+            which is searched recursively. With --features heads, the folder of images alone.
         features: Whose features to take: the features of the bundle, or of the core heads of a CLIP.
         roles: Role table for --features heads: a file, or discovered, ground-truth, published or textspan. By
             default the package's table of these weights.
@@ -59,6 +61,9 @@ def command_build(
             "give a bundle and a folder of images, or with --features heads, which takes no bundle, a folder "
             f"alone (here: {', '.join(sources)})."
         )
+    if many.cluster is not None and not bundles:
+        raise SettingsError("--cluster takes the features of a bundle: omit it, or --features heads.")
+    cluster, load = many.find(backbone.device), None
     if bundles:
         check_bundle(bundles[0])
     else:
@@ -78,13 +83,20 @@ def command_build(
         else:
             from dear.adapters.index_encoder import BundleEncoder
 
-            encoder = BundleEncoder(BundleOptions(backbone.pretrained, backbone.device).load(bundles[0]))
+            predictor = BundleOptions(backbone.pretrained, backbone.device).load(bundles[0])
+            encoder = BundleEncoder(predictor)
+            if cluster is not None:
+                from dear.cluster.jobs import encode_on
+
+                place = as_path(folder).resolve()
+                load = encode_on(cluster, place, predictor.bundle, pretrained=backbone.pretrained)
         return build_index(
             encoder,
-            Path(folder),
+            as_path(folder),
             out,
             model=_absolute(bundles[0]) if bundles else "",
             threads=DataSettings().threads,
+            load=load,
             progress=progress,
         )
 
@@ -135,7 +147,7 @@ def command_query(
         itself: Include the query itself in the results if the index has it.
         bundle: Where the bundle is, if it has moved since the index was built.
     """
-    if not text and not os.path.exists(query):
+    if not (text or is_address(query) or os.path.exists(query)):
         raise DataError(f"there is no image {query}: check the path, or give --text to search by a text.")
     from dear.retrieval.index import open_index, pair_weights, require_text
 
@@ -154,7 +166,7 @@ def command_query(
     if text:
         hits = opened.query_text(encoder, query, mixed, count=count)
     else:
-        hits = opened.query_image(encoder, Path(query), mixed, count=count, itself=itself, words=worded)
+        hits = opened.query_image(encoder, as_path(query), mixed, count=count, itself=itself, words=worded)
     return {"query": query, "folder": opened.folder, "weights": mixed, "hits": hits}
 
 

@@ -120,7 +120,7 @@ def render_apply(result: dict[str, Any], console: PrintableConsole) -> None:
 
 def command_suggest(
     bundle: BundleName,
-    images: Path,
+    images: str,
     *,
     count: int = 50,
     out: Path = Path("next.csv"),
@@ -138,7 +138,7 @@ def command_suggest(
     Features are kept in the cache folder, so that a second call encodes only new images.
 
     Args:
-        images: Folder of images.
+        images: Folder of images, here or at an address.
         count: How many images of each kind to suggest at most.
         out: CSV file to write.
     """

@@ -12,12 +12,14 @@ from cyclopts import Group, Parameter
 from dear.backbone.names import BackboneName, BackboneOptions, backbone_or_default, check_model, warn_of_toy
 from dear.data.names import check_name
 from dear.data.settings import DataSettings
+from dear.errors import SettingsError
 from dear.methods.registry import PATH
 from dear.reading.plain import read_weights
 
 if TYPE_CHECKING:
     from dear.adapters.predictor import Predictor
     from dear.backbone.clip import Clip
+    from dear.cluster.jobs import Cluster
 
 Device = Literal["auto", "cpu", "cuda"]
 DataName = Annotated[
@@ -100,6 +102,34 @@ class FitOptions(Backbone):
         for source in sources:
             check_name(source, self.dataset)
         self.check()
+
+
+@Parameter(group=Group("Many machines", sort_key=45))
+@dataclass(frozen=True)
+class ClusterOptions:
+    """Where pictures go through the model, if not in this process.
+
+    Attributes:
+        cluster: Use a Ray cluster: auto (the running one), local (a temporary one on this machine), or
+            ray://HOST:PORT. Each machine needs the same version of dear, and the images at the same paths or
+            addresses.
+        workers: Processes of the cluster, each with a model. By default one for each GPU, or for each core.
+        gpus: GPUs for each of them, for example 0.5. By default one, if there are any.
+    """
+
+    cluster: str | None = None
+    workers: int | None = None
+    gpus: float | None = None
+
+    def find(self, device: Device) -> "Cluster | None":
+        """The cluster, if one is to be used. Raises SettingsError for options without one."""
+        if self.cluster is None:
+            if self.workers is not None or self.gpus is not None:
+                raise SettingsError("--workers and --gpus are for a cluster: give --cluster too.")
+            return None
+        from dear.cluster.jobs import Cluster
+
+        return Cluster(self.cluster, self.workers, 0 if device == "cpu" else self.gpus)
 
 
 @Parameter(group=Group("Steering", sort_key=40))

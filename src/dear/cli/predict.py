@@ -18,11 +18,12 @@ from dear.adapters.results import (
     write_predictions,
 )
 from dear.adapters.wording import explain_features
-from dear.cli.options import BundleName, BundleOptions, Steering
+from dear.cli.options import BundleName, BundleOptions, ClusterOptions, Steering
 from dear.cli.output import PrintableConsole
 from dear.cli.parsing import Flat
 from dear.errors import DataError, SettingsError
-from dear.reading.files import expanded, read_lines
+from dear.reading.files import expanded, is_folder, read_lines, whole_path
+from dear.reading.remote import as_path, is_address
 from dear.text import plural, printable
 
 STDIN = "-"
@@ -64,6 +65,7 @@ def command(
     batch: int = 32,
     refuse: float | None = None,
     remember: bool = False,
+    many: Flat[ClusterOptions] = ClusterOptions(),
 ) -> Predicted | PredictionsFile:
     """Classify images: the best classes, with their probabilities and evidence.
 
@@ -73,10 +75,12 @@ def command(
     attention head.
 
     An image that cannot be read is reported and skipped, and the exit code is 1. For many images give --out:
-    an interrupted command then continues where it stopped, if it is given again.
+    an interrupted command then continues where it stopped, if it is given again. With --cluster, --out is a
+    folder of Parquet files.
 
     Args:
-        images: Image files, folders of them, or - for a list of paths on stdin, one per line.
+        images: Image files, folders of them, or - for a list of paths on stdin, one per line. A path may be
+            an address, such as s3://bucket/photos.
         out: File to write to instead of printing. A .csv file has one row for each image: file, class,
             probability, then class_2, probability_2 and so on. A .jsonl file has the evidence too.
         top: How many classes to report for each image.
@@ -92,8 +96,10 @@ def command(
     from dear.adapters.bundle_config import check_bundle
     from dear.data.images.decode import read_image
 
-    if out is not None:
+    if out is not None and many.cluster is None:
         check_table(out)
+    if many.cluster is not None and (out is None or remember):
+        raise SettingsError("--cluster: give a folder with --out, and omit --remember.")
     if batch < 1:
         raise SettingsError(f"batch is {batch}: it must be at least 1.")
     if classes and classes_file:
@@ -107,9 +113,23 @@ def command(
         raise DataError("there is no image to predict: the list on stdin is empty.")
     check_bundle(bundle)
     if len(paths) == 1:
-        read_image(Path(paths[0]))
+        read_image(as_path(paths[0]))
     from dear.cli.progress import StepProgress
 
+    cluster = many.find(options.device)
+    if cluster is not None and out is not None:
+        from dear.adapters.saved_run import load_bundle
+        from dear.cluster.jobs import predict_files
+
+        loaded = load_bundle(bundle)
+        if add_classes:
+            names = [*(names or loaded.classes), *add_classes]
+        how = {"top": top, "classes": names, "batch": batch, "refuse": refuse, **steered}
+        how |= {} if options.pretrained is None else {"pretrained": options.pretrained}
+        whole = [whole_path(as_path(path)) for path in paths]
+        stamps = [*map(_stamp, whole)]
+        with StepProgress() as progress:
+            return predict_files(whole, loaded, out, cluster, stamps=stamps, progress=progress, **how)
     predictor = options.load(bundle, refuse=refuse, **steered)
     if add_classes:
         names = [*(names or predictor.classes), *add_classes]
@@ -170,7 +190,11 @@ def render(result: Predicted | PredictionsFile, console: PrintableConsole) -> No
 
 
 def _stamp(path: str) -> str:
-    """The path of an image with its size and time, which show whether it is another by now."""
+    """The path of an image with its size and time, which show whether it is another by now; of one at an
+    address that would be a request each.
+    """
+    if is_address(path):
+        return path
     try:
         status = os.stat(path)
     except OSError:  # is reported when it is read
@@ -206,9 +230,9 @@ def _rank_lines(candidates: Sequence[ClassScore], width: int) -> list[str]:
 
 def _paths(images: Sequence[str]) -> Iterator[str]:
     """The image files that the arguments name, with folders searched. Raises DataError for a folder without
-    images, and for an argument that is empty, an address or a table.
+    images, and for an argument that is empty or a table.
     """
-    from dear.data.images.decode import local_path
+    from dear.data.images.decode import image_path
     from dear.data.names import require_folder
     from dear.data.sources.folder import image_files
     from dear.data.sources.table import SUFFIXES
@@ -219,12 +243,14 @@ def _paths(images: Sequence[str]) -> Iterator[str]:
         if word == STDIN:
             lines = (line.removeprefix("\ufeff").rstrip("\r\n") for line in sys.stdin)
             yield from (line for line in lines if line.strip())
-        elif os.path.isdir(word):
-            yield from map(str, image_files(Path(word)))
+        elif is_folder(word):
+            yield from map(str, image_files(as_path(word)))
         else:  # an invalid name, for example one that is too long, is reported when the file is read
             if Path(word).suffix.lower() in SUFFIXES:
                 raise DataError(f"{word} is a table: `dear predict` takes images, `dear eval` takes tables.")
-            path = local_path(word)
-            if len(images) == 1 and not path.suffix:  # of several the others are done
+            path = image_path(word)
+            if (
+                len(images) == 1 and not path.suffix and not is_address(path)
+            ):  # of several the others are done
                 require_folder(path)
             yield str(path)

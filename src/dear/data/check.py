@@ -18,6 +18,7 @@ from dear.data.sources.splits import is_drawn
 from dear.errors import DataError, SettingsError, collected_faults, fault
 from dear.progress import Progress, silent
 from dear.reading.files import file_size
+from dear.reading.remote import within
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ def check_dataset(
                 raise
             fault(last)
             listing = Listing(names[0], Path(names[0]), (), (), {}, "none", templates=())
-        missing = [path for path in listing.paths if file_size(listing.folder / path) is None]
+        missing = [path for path in listing.paths if file_size(within(listing.folder, path)) is None]
         scanned = scan(listing, stop, decoded=decode, hashed=is_drawn(listing, stop), progress=progress)
         listing, duplicates = scanned.listing, scanned.copies if decode else None
         for line in contradictions(listing, duplicates or []):

@@ -43,6 +43,7 @@ from dear.data.sources.objects import ReadImage, read_object, read_pairs
 from dear.data.sources.splits import PREFIX, is_drawn, names_of_splits, read_coop, split_file
 from dear.errors import DataError, Detail, warn
 from dear.reading.files import CORRECTIONS, expanded, is_passed_over
+from dear.reading.remote import Address
 from dear.text import FEW, list_names, plural, without_surrogates
 from dear.world.tasks import load_task, task_names
 
@@ -247,7 +248,7 @@ def read_source(name_or_path: str, settings: DataSettings, other_names: Iterable
         raise missing_error(name_or_path, other_names)
     suffix = path.suffix.lower()
     if path.is_dir():
-        return _read_folder(path, settings)
+        return _read_folder(path.listed() if isinstance(path, Address) else path, settings)
     if suffix not in FILES:
         raise DataError(
             f"{name_or_path} is not a supported file. Give a folder, or a file that ends in "
@@ -255,7 +256,11 @@ def read_source(name_or_path: str, settings: DataSettings, other_names: Iterable
         )
     if path.name == CORRECTIONS:
         raise DataError(f"{path} is read with the data that it lies beside: give that alone.")
-    listing = _read_zip(path, settings) if suffix in archive.SUFFIXES else table.read_table(path, settings)
+    listing = (
+        _read_zip(path, settings)
+        if suffix in archive.SUFFIXES
+        else table.read_table(path, settings, is_named=True)
+    )
     return correct(listing, path.with_name(CORRECTIONS), settings)
 
 

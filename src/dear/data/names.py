@@ -10,6 +10,7 @@ from dear.data.sources.benchmarks import benchmarks, home_of, named_benchmark
 from dear.data.sources.huggingface import PREFIX
 from dear.errors import DataError, DearError, UnknownNameError
 from dear.reading.files import ReadingError, expanded, is_passed_over
+from dear.reading.remote import Address
 from dear.world.names import task_names
 
 FILES = (*table.SUFFIXES, *archive.SUFFIXES)
@@ -69,6 +70,8 @@ def missing_error(name_or_path: str, other_names: Iterable[str] = ()) -> DearErr
 
 def _nearest_beside(path: Path) -> Path | None:
     """The folder or data file in the same place whose name is most like this one's, if any is."""
+    if isinstance(path, Address):
+        return None
     try:
         names = [
             entry.name

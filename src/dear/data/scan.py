@@ -16,6 +16,7 @@ from dear.data.sources.objects import ReadImage
 from dear.data.sources.splits import divide, is_drawn
 from dear.errors import DataError, as_fault
 from dear.progress import Progress, silent
+from dear.reading.remote import within
 from dear.text import FEW, list_names
 
 CHUNK = 256  # files between two calls of `progress`
@@ -102,7 +103,7 @@ def _read_files(
     paths, facts, cache = listing.paths, dict[str, FileFacts](), settings.cache_folder()
     for start in range(0, len(paths), CHUNK):
         chunk = paths[start : start + CHUNK]
-        files = [listing.folder / path for path in chunk]
+        files = [within(listing.folder, path) for path in chunk]
         rows = read_files(files, settings.threads, cache, decoded=decoded)
         for path, file, each in zip(chunk, files, rows, strict=True):
             facts[path] = each._replace(fault=each.fault.replace(str(file), path))

@@ -269,7 +269,7 @@ def open_cluster(machines: Machines) -> Iterator[tuple[torch.device, Callable[[S
     checkpoint; otherwise the records are written here. Raises SettingsError without Ray or a cluster, or for
     more GPUs per run than there are.
     """
-    ray = _connect(str(machines.cluster))
+    ray = connect_ray(str(machines.cluster))
     try:
         resources = ray.cluster_resources()
         available, cores = float(resources.get("GPU", 0)), int(resources.get("CPU", 1))
@@ -303,8 +303,12 @@ def open_cluster(machines: Machines) -> Iterator[tuple[torch.device, Callable[[S
         ray.shutdown()
 
 
-def _connect(address: str) -> Any:
+def connect_ray(address: str) -> Any:
+    """The library ray, connected to a cluster: "local" (a temporary one on this machine), "auto" or an
+    address. Raises SettingsError without Ray or a cluster.
+    """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # what is wrong is told by Python
     try:
         import ray
     except ModuleNotFoundError as error:

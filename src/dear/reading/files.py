@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from dear.errors import DataError
-from dear.limits import at_most
+from dear.limits import at_most, limit
+from dear.reading.remote import Address, as_path, is_address
+from dear.reading.remote import ReadingError as ReadingError
 
 CORRECTIONS = "corrections.csv"
 """The table of corrections beside data (`dear.data.sources.corrections`)."""
@@ -20,24 +22,11 @@ PASSED_OVER = frozenset([
 """Corrections, and what systems leave beside data, such as a NAS its thumbnails; in lower case."""
 
 
-class ReadingError(DataError):
-    """A file that is missing or malformed.
-
-    Attributes:
-        reason: what is wrong, without the file name and the full stop, for callers that add to it.
-        missing: whether the file does not exist.
-    """
-
-    def __init__(self, where: object, reason: str, *, missing: bool = False) -> None:
-        self.reason, self.missing = reason.rstrip("."), missing
-        super().__init__(f"{where}: {self.reason}.")
-
-
 @contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
     """A regular file, opened for reading. Raises ReadingError, also for a pipe, without waiting for it."""
     try:
-        if path.exists() and not path.is_file():
+        if not isinstance(path, Address) and path.exists() and not path.is_file():
             raise ReadingError(path, "it is a folder" if path.is_dir() else "it is not a regular file")
         file = path.open("rb")
     except (OSError, ValueError) as error:  # a name with a zero byte is a ValueError
@@ -49,10 +38,22 @@ def opened(path: Path) -> Iterator[BinaryIO]:
 
 def read_bytes(path: Path, size_limit: str | None = None) -> bytes:
     """The content of a file, whose size has a limit of this name. Raises ReadingError, LimitError."""
+    if isinstance(path, Address):
+        return _fetch(path, size_limit or "remote_bytes")
     with opened(path) as file:
         if size_limit is not None:
             at_most(size_limit, os.fstat(file.fileno()).st_size, path)
         return file.read()
+
+
+def _fetch(address: Address, size_limit: str) -> bytes:
+    """The content of a file that is not here, of which no more than its limit is taken."""
+    try:
+        content = address.fetch(limit(size_limit) + 1)
+    except FileNotFoundError as error:
+        raise ReadingError(address, "No such file", missing=True) from error
+    at_most(size_limit, len(content), address)
+    return content
 
 
 def read_text(path: Path) -> str:
@@ -86,13 +87,30 @@ def file_size(path: Path) -> int | None:
 
 
 def expanded(path: str | Path) -> Path:
-    """A path with ~ or ~NAME at its beginning replaced by a user's folder. Raises ReadingError for an unknown
-    user.
+    """A path with ~ or ~NAME at its beginning replaced by a user's folder, or an address. Raises ReadingError
+    for an unknown user, DataError for an address that is not read.
     """
+    if is_address(path):
+        return as_path(path)
     text = os.path.expanduser(path)
     if text.startswith("~"):
         raise ReadingError(path, "no user has the name after ~: give the full path")
     return Path(text)
+
+
+def is_folder(path: str | os.PathLike[str]) -> bool:
+    """True for a folder, here or at an address; false for a name that no file can have."""
+    return as_path(path).is_dir() if is_address(path) else os.path.isdir(path)
+
+
+def is_file(path: str | os.PathLike[str]) -> bool:
+    """True for a file, here or at an address; false for a name that no file can have."""
+    return as_path(path).is_file() if is_address(path) else os.path.isfile(path)
+
+
+def whole_path(path: Path) -> str:
+    """A path from the root, without links being followed, or an address."""
+    return str(path) if isinstance(path, Address) else os.path.abspath(path)
 
 
 def is_passed_over(name: str) -> bool:
@@ -110,8 +128,10 @@ def walk_folders(
     def refuse(error: OSError) -> None:
         raise DataError(f"cannot read the folder {error.filename}: {error.strerror}.") from error
 
-    for folder, folders, files in os.walk(top, onerror=refuse, followlinks=follow):
+    walk = top.walk_tree() if isinstance(top, Address) else os.walk(top, onerror=refuse, followlinks=follow)
+    for parent, folders, files in walk:
+        folder = as_path(parent)
         if passed_over is not None:
-            passed_over += [Path(folder, name) for name in (*folders, *files) if is_passed_over(name)]
+            passed_over += [folder / name for name in (*folders, *files) if is_passed_over(name)]
         folders[:] = [name for name in folders if not is_passed_over(name)]
-        yield Path(folder), folders, [name for name in files if not is_passed_over(name)]
+        yield folder, folders, [name for name in files if not is_passed_over(name)]

@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -28,6 +28,7 @@ from dear.data.images.transforms import ahead, eval_view
 from dear.data.sources.folder import image_files
 from dear.errors import DataError, OutputError, SettingsError
 from dear.progress import Progress, silent
+from dear.reading.files import is_folder
 from dear.retrieval.index import FILE, VERSION, Index, are_units
 from dear.retrieval.results import Built
 
@@ -48,6 +49,9 @@ TABLES = """
 """
 Stamps = dict[str, tuple[int, int]]
 """Size in bytes and time in nanoseconds of each file: they show without reading whether it changed."""
+Files = Sequence[tuple["Entry", Tensor | None]]
+"""Files without their rows and, of readable ones, their test views or their features."""
+Load = Callable[[Stamps, Iterable[Sequence[str]]], Generator[Files]]
 
 
 class Entry(NamedTuple):
@@ -69,12 +73,15 @@ def build_index(
     model: str = "",
     threads: int = 1,
     batch: int = 64,
+    load: Load | None = None,
     progress: Progress = silent,
 ) -> Built:
     """Index the images of a folder; an existing index is updated.
 
     Args:
         model: Path of the model, for queries to find it again.
+        load: Where files are read and encoded, if not here: gives the files of each chunk of paths, with the
+            features of readable ones.
 
     Raises:
         DataError: for a folder without readable images, or an index that is damaged or of another folder or
@@ -101,10 +108,11 @@ def build_index(
         # Broken ones again: the cause may be gone.
         paths = [*first, *sorted((added | changed | broken).difference(first))]
         chunks, start = (paths[at : at + CHUNK] for at in range(0, len(paths), CHUNK)), 0
-        read = partial(_read, folder, stamps, encoder.preprocess)
-        with closing(ahead(lambda chunk: in_parallel(read, chunk, threads), chunks, depth=1)) as loaded:
+        read = partial(read_entry, folder, stamps, encoder.preprocess)
+        read_here = partial(ahead, lambda chunk: in_parallel(read, chunk, threads), chunks, depth=1)
+        with closing(read_here() if load is None else load(stamps, chunks)) as loaded:
             for files in loaded:
-                for done in _encode(encoder, index, files, batch):
+                for done in _encode(encoder.images if load is None else Tensor.clone, index, files, batch):
                     progress("encoding images", start + done, len(paths))
                 start += len(files)
         encoded = index.rows - old_rows
@@ -132,7 +140,7 @@ def build_index(
 
 def scan(folder: Path) -> Stamps:
     """The image files below a folder, by relative path. Raises DataError for a folder without one."""
-    if not folder.is_dir():
+    if not is_folder(folder):
         raise DataError(f"{folder} is not a folder: give the folder that contains the images.")
     stamps = Stamps()
     for path in image_files(folder):
@@ -143,7 +151,7 @@ def scan(folder: Path) -> Stamps:
     return stamps
 
 
-def _read(
+def read_entry(
     folder: Path, stamps: Stamps, preprocess: Preprocess, path: str
 ) -> tuple[Entry, UInt8[Tensor, "3 size size"] | None]:
     """A file without its row and, if readable, its test view."""
@@ -157,12 +165,7 @@ def _read(
     return Entry(path, *stamp, hashlib.sha256(content).hexdigest()), view
 
 
-def _encode(
-    encoder: "Encoder",
-    index: Index,
-    files: Sequence[tuple[Entry, UInt8[Tensor, "3 size size"] | None]],
-    batch: int,
-) -> Iterator[int]:
+def _encode(encode: Callable[[Tensor], Tensor], index: Index, files: Files, batch: int) -> Iterator[int]:
     """Put files into the index; those with a content that it has share its row. Yields how many are done."""
     rows, views = dict[str | None, int](), list[Tensor]()
     with index.transaction() as (database, _):
@@ -177,7 +180,7 @@ def _encode(
     try:
         for start in range(0, len(views), batch):
             yield start * len(files) // len(views)
-            parts.append(encoder.images(torch.stack(views[start : start + batch])))
+            parts.append(encode(torch.stack(views[start : start + batch])))
     except BaseException as error:
         # The first chunk fixes the means, if features are to be centered: all of it is needed for that.
         if parts and not isinstance(error, Exception) and index.metadata["means"] is not None:

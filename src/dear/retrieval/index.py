@@ -26,6 +26,7 @@ from torch.nn.functional import normalize
 from dear.data.images.decode import decode, read_image
 from dear.data.images.transforms import eval_view
 from dear.errors import DataError, OutputError, SettingsError, UnknownNameError, installation
+from dear.reading.remote import as_path
 from dear.retrieval.results import Hit
 from dear.writing import output_file
 
@@ -186,7 +187,7 @@ class Index:
     @property
     def folder(self) -> Path:
         """The folder of the images."""
-        return Path(self.metadata["folder"])
+        return as_path(self.metadata["folder"])
 
     @property
     def rows(self) -> int:

@@ -166,7 +166,7 @@ def test_all_to_train_on(settings: DataSettings) -> None:
         ((["a.png", "b.png", "a.png"], ["ant", "ant", "bee"]), "a.png has two labels, 'ant' and 'bee'"),
         ({"path": ["a.png", "a.png"], "label": [0, 1]}, "a.png has two labels, '0' and '1'"),
         ((["a.png", "b.png"], ["ant,bee", "bee,ant"]), "row 0: the label 'ant,bee' looks like several"),
-        ((["https://example.org/a.png"], ["ant"]), "is an address, not a file"),
+        ((["file:///a.png"], ["ant"]), "is on this machine: give its path"),
         ((["/nowhere/a.png", "/nowhere/b.png"], ["ant", "ant"]), "/nowhere: .* missing"),
         (([b"words", b"words"], ["ant", "ant"]), "image 00000. of the data"),
         (

@@ -29,7 +29,7 @@ def test_what_is_no_plain_file_is_refused_and_not_waited_for(tmp_path: Path, kin
     done = subprocess.run(
         [sys.executable, "-c", code, str(path)], capture_output=True, text=True, timeout=LATE
     )
-    assert done.stderr.splitlines()[-1].startswith(f"dear.reading.files.ReadingError: {path}: ")
+    assert done.stderr.splitlines()[-1].startswith(f"dear.reading.remote.ReadingError: {path}: ")
 
 
 def test_a_file_of_the_limit_is_read_and_one_byte_more_is_not(

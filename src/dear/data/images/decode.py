@@ -21,6 +21,7 @@ from PIL import Image, ImageCms, ImageFile, TiffImagePlugin, UnidentifiedImageEr
 from dear.errors import DataError, first_line
 from dear.limits import LimitError, at_most
 from dear.reading.files import ReadingError, read_bytes
+from dear.reading.remote import as_path
 
 if TYPE_CHECKING:
     from dear.data.dataset import Picture
@@ -37,7 +38,7 @@ PLUGINS: Final = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", *(["HEIF"] if HAS
 """Pillow's names of these formats."""
 MARKER: Final = re.compile(rb"\xff([\xc0-\xcf\xd9-\xfe])")
 """A marker of a JPEG that is neither a byte of a picture nor a restart."""
-ADDRESS: Final = re.compile(r"(https?|ftps?|s3|gs|hf|file):/|data:image")
+INLINE: Final = "data:image"
 
 MOST_SQUARES: Final = 16
 """A picture that is longer than so many squares is cut to its middle before it is reduced."""
@@ -67,11 +68,11 @@ _open_now: Final = list[int | None]()
 TiffImagePlugin.READ_LIBTIFF = True
 
 
-def local_path(path: str | os.PathLike[str]) -> Path:
-    """A path. Raises DataError for an address: nothing is fetched."""
-    if ADDRESS.match(os.fspath(path)):
-        raise DataError(f"{os.fspath(path)[:100]} is an address, not a file: download it and give its path.")
-    return Path(path)
+def image_path(path: str | os.PathLike[str]) -> Path:
+    """The path of an image file, or its address. Raises DataError for an address that is not read."""
+    if (text := os.fspath(path)).startswith(INLINE):
+        raise DataError(f"{text[:40]}... is the content of an image, not its path: give its bytes.")
+    return as_path(path)
 
 
 def read_image(path: Path) -> bytes:

@@ -12,8 +12,9 @@ from PIL import Image
 from torch import Tensor
 
 from dear.data.dataset import Picture
-from dear.data.images.decode import as_image, as_picture, decode, local_path, read_image
+from dear.data.images.decode import as_image, as_picture, decode, image_path, read_image
 from dear.errors import DataError
+from dear.reading.files import is_folder
 
 HASH_BYTES = 8  # among a million images against another million, one in 10^7 draws has a false match
 
@@ -40,7 +41,7 @@ def hash_image(image: Any) -> bytes:
 def content_of(image: Any) -> Any:
     """The bytes of an image that is a file, open, or bytes; any other image itself. Raises DataError."""
     if isinstance(image, str | os.PathLike):
-        return read_image(local_path(image))
+        return read_image(image_path(image))
     if is_open_file(image):
         return _read_open(image)
     return bytes(image) if isinstance(image, bytearray | memoryview) else image
@@ -63,7 +64,7 @@ def is_image(value: Any) -> bool:
     if isinstance(value, np.ndarray | Tensor):
         return value.ndim not in (1, 4)  # a row of paths, a batch
     if isinstance(value, str | os.PathLike):
-        return not os.path.isdir(value)
+        return not is_folder(value)
     return isinstance(value, bytes | bytearray | memoryview | Image.Image) or is_open_file(value)
 
 
@@ -87,7 +88,7 @@ def picture_of(image: Any, short_side: int | None = None) -> Picture:
     Numbers in [0, 1] are rounded to 8 bits. Raises DataError for an unreadable image or another type.
     """
     if isinstance(image, str | os.PathLike):
-        return decode(local_path(image), short_side)
+        return decode(image_path(image), short_side)
     image = content_of(image)
     if isinstance(image, bytes):
         return decode(Path(f"of {len(image)} bytes"), short_side, image)

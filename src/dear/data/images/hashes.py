@@ -16,6 +16,7 @@ from dear.data.images.forms import HASH_BYTES, hash_bytes
 from dear.data.images.photos import in_parallel
 from dear.data.images.thumbnails import pack_thumbnail, thumbnail
 from dear.errors import DataError
+from dear.reading.remote import Address
 
 FILE, FEATURES = "image-hashes.sqlite", "features.sqlite"
 TABLE = "file_facts"
@@ -78,13 +79,17 @@ def remember_features(cache: Path, contents: dict[bytes, bytes]) -> None:
 
 def _read(path: Path) -> FileFacts:
     """The facts of a file of any size, without a thumbnail."""
+    if isinstance(path, Address):  # one that is too large is not fetched to be hashed
+        with suppress(DataError):
+            return FileFacts(hash_bytes(read_image(path)))
+        return FileFacts(b"")
     with suppress(OSError), path.open("rb") as file:
         return FileFacts(hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=HASH_BYTES)).digest())
     return FileFacts(b"")
 
 
 def _read_and_decode(path: Path) -> FileFacts:
-    if not os.path.isfile(path):  # unlike Path.is_file, also false for a name that no file can have
+    if not (isinstance(path, Address) or os.path.isfile(path)):  # false for a name that no file can have
         return FileFacts(b"", fault=f"the image {path} does not exist")
     try:
         content = read_image(path)
@@ -98,7 +103,9 @@ def _read_and_decode(path: Path) -> FileFacts:
 
 
 def _stamp(path: Path) -> Stamp:
-    """The stamp of a file; empty if it was changed just now, or is missing."""
+    """The stamp of a file; empty if it was changed just now, is missing or at an address: not remembered."""
+    if isinstance(path, Address):
+        return b""
     try:
         status = path.stat()
     except (OSError, ValueError):

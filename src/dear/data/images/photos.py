@@ -21,6 +21,7 @@ from dear.data.images.forms import HASH_BYTES, content_of, file_hash, hash_bytes
 from dear.data.images.thumbnails import SIDE, Thumbnail, Thumbnails, thumbnail
 from dear.errors import DataError
 from dear.reading.files import file_size
+from dear.reading.remote import is_address, within
 
 CACHE_BYTES = 512 * 2**20
 SKIP = (
@@ -102,7 +103,9 @@ class PhotoImages(LoadedImages):
         """
         paths, labels = [path for path, _ in rows], [label for _, label in rows]
         super().__init__(torch.tensor(labels, dtype=torch.int64), cache_bytes, threads)
-        self.sizes = [file_size(folder / path) for path in paths]
+        # Of images at addresses a request each: at once.
+        at_once = threads if any(map(is_address, paths)) else 1
+        self.sizes = in_parallel(lambda path: file_size(within(folder, path)), paths, at_once)
         faults = []
         for fault, fault_size in (("missing", None), ("empty (0 bytes)", 0)):
             faulty = [path for path, size in zip(paths, self.sizes, strict=True) if size == fault_size]
@@ -130,10 +133,10 @@ class PhotoImages(LoadedImages):
 
     def digest(self, index: int) -> bytes:
         """The hash of an image's file. Raises DataError if it cannot be read."""
-        return self.hashes[index] or file_hash(self.folder / self.paths[index])
+        return self.hashes[index] or file_hash(within(self.folder, self.paths[index]))
 
     def _picture(self, index: int) -> Picture:
-        return decode(self.folder / self.paths[index], self.short_side)
+        return decode(within(self.folder, self.paths[index]), self.short_side)
 
 
 class ObjectFacts(NamedTuple):

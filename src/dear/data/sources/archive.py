@@ -20,7 +20,8 @@ from dear.data.sources.folder import enter_wrappers
 from dear.data.sources.paths import require_inside
 from dear.errors import DataError, DearError, OutputError, rename_in_faults
 from dear.limits import at_most
-from dear.reading.files import CORRECTIONS, expanded, is_passed_over
+from dear.reading.files import CORRECTIONS, expanded, is_passed_over, opened
+from dear.reading.remote import Address
 from dear.writing import temporary_folder
 
 SUFFIXES = (".zip",)
@@ -50,7 +51,7 @@ def unpack(archive: Path, cache: Path) -> tuple[Path, list[str]]:
     """
     suffixes = (*decode.SUFFIXES, *LISTS)
     try:
-        with zipfile.ZipFile(archive) as file:
+        with opened(archive) as content, zipfile.ZipFile(content) as file:
             members, passed_over = _members(archive, file.infolist())
             files = {path: info for path, info in members.items() if not info.is_dir()}
             data = {path: info for path, info in files.items() if path.suffix.lower() in suffixes}
@@ -61,7 +62,7 @@ def unpack(archive: Path, cache: Path) -> tuple[Path, list[str]]:
                 at_most("unpacked_ratio", -(-size // archive.stat().st_size), archive)
             target = folder_of(archive, cache)
             if not target.is_dir():
-                _unpack_into(target, file, members, data)
+                _unpack_into(archive, target, file, members, data)
             elif not all((target / path).is_file() for path in data):
                 raise DataError(
                     f"{target.name} in {target.parent} lacks files of {archive}: remove it, and it is made "
@@ -78,7 +79,8 @@ def folder_of(archive: Path, cache: Path) -> Path:
 
     facts = archive.stat()
     numbers = facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns
-    stamp = fingerprint(os.path.realpath(archive), *map(str, numbers))
+    name = str(archive) if isinstance(archive, Address) else os.path.realpath(archive)
+    stamp = fingerprint(name, *map(str, numbers))
     return cache / "archives" / f"{archive.stem[:LONGEST_STEM]}-{stamp}"
 
 
@@ -146,7 +148,7 @@ def _members(
     return members, [*passed_over]
 
 
-def _unpack_into(target: Path, file: zipfile.ZipFile, members: Members, data: Members) -> None:
+def _unpack_into(archive: Path, target: Path, file: zipfile.ZipFile, members: Members, data: Members) -> None:
     """Write the data among the members of a zip, and all their folders."""
     with cached_folder(target) as part:
         for path, info in members.items():
@@ -156,7 +158,7 @@ def _unpack_into(target: Path, file: zipfile.ZipFile, members: Members, data: Me
                 with file.open(info) as source, (part / path).open("wb") as sink:
                     shutil.copyfileobj(source, sink)  # zipfile compares it with its stated size and checksum
             except DAMAGED as error:
-                where = f"{file.filename}, {path.as_posix()!r:.250}"
+                where = f"{archive}, {path.as_posix()!r:.250}"
                 raise DataError(f"{where} cannot be unpacked ({error}): copy or pack it again.") from error
 
 

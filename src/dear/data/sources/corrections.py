@@ -25,6 +25,7 @@ from dear.data.sources.listing import UNLABELED, Listing, Row
 from dear.data.sources.table import LABELS, PATHS, column, read_rows
 from dear.errors import DataError
 from dear.reading.files import CORRECTIONS, expanded
+from dear.reading.remote import within
 from dear.text import compose, plural
 from dear.writing import csv_rows, csv_text, locked, output_file, read_csv_text
 
@@ -139,7 +140,7 @@ def correct(listing: Listing, table: Path, settings: DataSettings) -> Listing:
     known = {plain_name(key): key for key in listing.keys}
     labels = {key: label for label, key in enumerate(listing.keys)}
     paths = listing.paths
-    files = [listing.folder / path for path in paths]
+    files = [within(listing.folder, path) for path in paths]
     facts = read_files(files, settings.threads, settings.cache_folder(), decoded=True)  # as `scan` does
     seen = dict(zip(paths, facts, strict=True))
     chosen, splits = _rows_by_path(listing, table, corrections, seen), dict[str, list[Row]]()
@@ -184,7 +185,11 @@ def _rows_by_path(
         if correction.content:
             by_content.setdefault(correction.content, []).append(correction)
     names = {
-        (path, facts.content): {path, str(file := listing.folder / path), os.path.relpath(file, table.parent)}
+        (path, facts.content): {
+            path,
+            str(file := within(listing.folder, path)),
+            os.path.relpath(file, table.parent),
+        }
         for path, facts in seen.items()
         if facts.content in by_content
     }

@@ -17,6 +17,7 @@ from dear.data.sources.table import SUFFIXES as TABLES
 from dear.data.sources.table import lists_files
 from dear.errors import DataError, fault, warn
 from dear.reading.files import is_passed_over, walk_folders
+from dear.reading.remote import Address
 from dear.text import FEW, compose, list_names, plural
 
 SAVED = ("dataset_dict.json", "state.json", "dataset_info.json")
@@ -152,6 +153,7 @@ def image_files(path: Path) -> list[Path]:
     """
     if not path.is_dir():
         return [path]
+    path = path.listed() if isinstance(path, Address) else path
     images, others = _files(path, path)
     if not images:
         raise DataError(f"the folder {path} has no files with an image suffix: give another folder.")
@@ -319,7 +321,7 @@ def _files(folder: Path, top: Path) -> tuple[list[str], list[str]]:
             if target in entered or target.startswith(whole) or whole.startswith(target):
                 folders.remove(name)
             entered.add(target)
-        for path in [Path(parent, name) for name in names]:
+        for path in [parent / name for name in names]:
             is_image = path.suffix.lower() in SUFFIXES
             (images if is_image else others).append(path.relative_to(top).as_posix())
     others += _describe(passed_over, top)

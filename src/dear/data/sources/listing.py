@@ -22,6 +22,7 @@ from dear.data.sources.class_names import (
     without_zeros,
 )
 from dear.errors import DataError, as_fault, fault
+from dear.reading.remote import Address, within
 from dear.text import FEW, list_names, plural
 
 PARTS = ("train", "val", "test")
@@ -143,7 +144,8 @@ def join_listings(listings: Sequence[Listing]) -> Listing:
     that has a split.
     """
     first = listings[0]
-    folder = Path(os.path.commonpath([os.path.abspath(listing.folder) for listing in listings]))
+    folders = [os.path.abspath(part.folder) for part in listings if not isinstance(part.folder, Address)]
+    folder = Path(os.path.commonpath(folders)) if folders else Path()
     labels = dict[str, int]()
     for name in (name for listing in listings for name in listing.classnames):
         labels.setdefault(plain_name(name), len(labels))
@@ -158,7 +160,8 @@ def join_listings(listings: Sequence[Listing]) -> Listing:
         before, added, changed = {**placed}, 0, 0
         for part, rows in listing.splits.items():
             for row in rows:
-                path = os.path.relpath(listing.folder / row.path, folder)
+                file = within(listing.folder, row.path)
+                path = str(file) if isinstance(file, Address) else os.path.relpath(file, folder)
                 label = labels[plain_name(listing.classnames[row.label])]
                 added += path not in before
                 changed += path in before and before[path][1] != label

@@ -14,7 +14,7 @@ import numpy as np
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from dear.data.images.decode import local_path
+from dear.data.images.decode import image_path
 from dear.data.images.forms import is_image, refused_image
 from dear.data.settings import DataSettings
 from dear.data.sources.class_names import plain_label, sort_names, spelling_note
@@ -23,7 +23,8 @@ from dear.data.sources.huggingface import list_tables, undecoded
 from dear.data.sources.listing import Listing
 from dear.data.sources.table import LABELS, PATHS, Entry, column, listing_of
 from dear.errors import DataError
-from dear.reading.files import is_passed_over
+from dear.reading.files import is_folder, is_passed_over
+from dear.reading.remote import as_path, is_address
 from dear.text import list_names, plural
 
 ReadImage = Callable[[str], Any]
@@ -83,8 +84,8 @@ def each_image(images: Any, *, several: bool = False) -> Iterator[Any]:
 
     Raises DataError for what is neither an image nor several, and a folder or a data frame without images.
     """
-    if isinstance(images, str | os.PathLike) and os.path.isdir(images):
-        images = image_files(Path(images))
+    if isinstance(images, str | os.PathLike) and is_folder(images):
+        images = image_files(as_path(images))
     elif hasattr(images, "columns"):
         images = _column(images, PATHS, [*map(str, images.columns)])
     if several and isinstance(images, np.ndarray | Tensor) and images.ndim == 3:
@@ -153,9 +154,13 @@ def read_pairs(
     in_files = all(isinstance(image, str | os.PathLike) for image in images)
     folder, names = Path(NAME), [f"{number:06}" for number in range(len(images))]
     if in_files:
-        files = [os.path.abspath(local_path(image)) for image in images]
-        folder = Path(os.path.commonpath([os.path.dirname(file) for file in files]))
-        names = [Path(file).relative_to(folder).as_posix() for file in files]
+        files = [str(image_path(image)) for image in images]
+        local = [os.path.abspath(file) for file in files if not is_address(file)]
+        folder = Path(os.path.commonpath([os.path.dirname(file) for file in local])) if local else Path(NAME)
+        names = [
+            file if is_address(file) else Path(os.path.abspath(file)).relative_to(folder).as_posix()
+            for file in files
+        ]
     rows = enumerate(zip(names, map(str, labels), map(str, splits), strict=True))
     entries = [
         Entry(f"row {row}", name, plain_label(label), split.strip()) for row, (name, label, split) in rows

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
@@ -18,7 +17,7 @@ from dear.data.sources.class_names import label_note, require_distinct
 from dear.data.sources.listing import NO_SPLIT, PARTS, UNDIVIDED, DetailNote, Listing, Row
 from dear.data.sources.paths import find_files, require_inside
 from dear.errors import DataError, as_fault
-from dear.reading.files import is_passed_over
+from dear.reading.files import is_file, is_passed_over
 from dear.reading.plain import read_json
 from dear.text import FEW, compose, list_names, plural
 from dear.writing import atomic_write
@@ -288,9 +287,7 @@ def _image_folder(folder: Path, file: Path, listed: Sequence[str]) -> Path:
     sample = paths[:: -(-len(paths) // SAMPLE)]
     beside = sorted(path for path in folder.iterdir() if path.is_dir() and not is_passed_over(path.name))
     found = [
-        top
-        for top in (folder, *beside)
-        if any(os.path.isfile(top / path) for path in map(find_files(top), sample))
+        top for top in (folder, *beside) if any(is_file(top / path) for path in map(find_files(top), sample))
     ]
     names = list_names((path.name for path in found or beside), FEW)
     if not found:

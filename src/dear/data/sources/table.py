@@ -17,8 +17,9 @@ from dear.data.sources.listing import PURPOSE, UNDIVIDED, Listing, Row
 from dear.data.sources.paths import find_files, require_inside
 from dear.data.sources.splits import Split, split_of
 from dear.errors import DataError, DearError, as_fault, fault
-from dear.reading.files import read_lines
+from dear.reading.files import is_file, read_lines
 from dear.reading.plain import parse_json, read_csv
+from dear.reading.remote import Address, as_path, is_address, within
 from dear.text import FEW, compose, list_names
 from dear.writing import read_csv_text
 
@@ -64,11 +65,12 @@ class Entry(NamedTuple):
     written: str = ""
 
 
-def read_table(table: Path, settings: DataSettings) -> Listing:
-    """Read a table of images. Paths are absolute, or relative to the table's folder. Labels are names or
-    whole numbers. Raises DataError naming the line.
+def read_table(table: Path, settings: DataSettings, *, is_named: bool = False) -> Listing:
+    """Read a table of images. Paths are absolute, or relative to the table's folder, or addresses if the user
+    has named this very table (``is_named``). Labels are names or whole numbers. Raises DataError naming the
+    line.
     """
-    entries, notes = _read_entries(table, settings)
+    entries, notes = _read_entries(table, settings, is_named=is_named)
     splits = [split_of(entry.path.partition("/")[0]) for entry in entries]
     by_folder = not any(entry.split for entry in entries) and {"train", "test"} <= {*splits} and all(splits)
     if by_folder:
@@ -87,9 +89,10 @@ def read_tables(folder: Path, tables: Mapping[str, Path], settings: DataSettings
         notes.append(f"it has no labeled test images: those of {tables['test'].name} are used for testing")
     for split, table in tables.items():
         rows, remarks = _read_entries(table, settings)
-        within = table.parent.relative_to(folder)
+        parent = table.parent.relative_to(folder)
         for row in rows:  # a split that is not given is made
-            path = row.path if os.path.isabs(row.path) else (within / row.path).as_posix()
+            is_whole = os.path.isabs(row.path) or is_address(row.path)
+            path = row.path if is_whole else (parent / row.path).as_posix()
             entries.append(row._replace(path=path, split="" if tables.keys() == {"train"} else split))
         notes += remarks
     listing = listing_of(folder, folder, entries)
@@ -170,7 +173,9 @@ def _by_split(table: Path, entries: list[Entry], rows: list[Row]) -> Split:
     return Split(rows_by_part, f"the column split of {table.name}", tuple(notes))
 
 
-def _read_entries(table: Path, settings: DataSettings) -> tuple[list[Entry], list[str]]:
+def _read_entries(
+    table: Path, settings: DataSettings, *, is_named: bool = False
+) -> tuple[list[Entry], list[str]]:
     """The valid lines of a table, in order, and notes on what is not read. An image is listed once."""
     entries, boxes, find = dict[str, Entry](), list[str](), find_files(table.parent)
     folder, real = (os.path.join(form(table.parent), "") for form in (os.path.abspath, os.path.realpath))
@@ -183,6 +188,10 @@ def _read_entries(table: Path, settings: DataSettings) -> tuple[list[Entry], lis
         with as_fault():
             boxes = boxes or [name for name in row if name.lower() in BOXES and isinstance(row, dict)]
             entry = _entry(f"{table}, line {number}", row, find, settings)
+            if is_address(entry.path):
+                _require_named(entry, table, is_named=is_named)
+            elif isinstance(table, Address):
+                require_inside(entry.where, entry.path)  # an absolute path is one of this machine
             path = os.path.abspath(os.path.join(folder, entry.path)).replace("//", "/")  # at the start
             if path.startswith(folder):  # an absolute path may name the same image without links
                 path = real + path.removeprefix(folder)
@@ -201,6 +210,24 @@ def _read_entries(table: Path, settings: DataSettings) -> tuple[list[Entry], lis
         notes.append(f"its columns of 0 and 1 are its classes, by the one that has a 1: {columns}")
     notes += spelling_note(entry.written for entry in entries.values())
     return [*entries.values()], notes
+
+
+def _require_named(entry: Entry, table: Path, *, is_named: bool) -> None:
+    """Raise DataError for an address that a table of others could have us fetch: of another place than the
+    table's own, unless it is a table of this machine that the user has named.
+    """
+    address = as_path(entry.path)
+    assert isinstance(address, Address)
+    if isinstance(table, Address) and address.place != table.place:
+        raise DataError(
+            f"{entry.where}: {entry.path:.200} is at another place than the table: copy the table to this "
+            "machine, look through it, and give that."
+        )
+    if not (is_named or isinstance(table, Address)):
+        raise DataError(
+            f"{entry.where}: {entry.path:.200} is an address, which is read only of a table that you name: "
+            f"give {table.name} itself."
+        )
 
 
 class Answer(NamedTuple):
@@ -237,7 +264,7 @@ def read_answers(table: Path, *folders: Path) -> tuple[list[Answer], int]:
         if not label or (is_prediction and not checked and (label == predicted or PREDICTED not in row)):
             unanswered += 1
             continue
-        files = [folder / find(path) for folder, find in finders]
+        files = [within(folder, find(path)) for folder, find in finders]
         file = next((file for file in files if file.is_file()), files[0])
         answers.append(Answer(where, file, label, suggested or predicted))
     return answers, unanswered
@@ -288,7 +315,7 @@ def lists_files(table: Path, settings: DataSettings = DataSettings()) -> bool:
     """
     find = find_files(table.parent)
     return any(
-        os.path.isfile(table.parent / find(str(row[column(PATHS, row)])))
+        is_file(table.parent / find(str(row[column(PATHS, row)])))
         for row in _sample(table, settings)
         if WRITTEN_HERE.isdisjoint(row)
     )

@@ -1,0 +1,210 @@
+"""Predictions and an index on a cluster: the rows of one process, once each, whoever is killed."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dear.backbone.clip import Clip
+from dear.errors import DataError, OutputError, SettingsError
+from tests.helpers.bundles import small_predictor
+from tests.helpers.commands import parse_arguments
+from tests.unit.data.photos import picture
+
+SOURCES = str(Path(__file__).parents[3] / "src")
+DRIVER = """
+import sys
+from dear.adapters.saved_run import load_bundle
+from dear.cluster.jobs import Cluster, predict_files
+address, bundle, out, *paths = sys.argv[1:]
+predict_files(paths, load_bundle(bundle), out, Cluster(address, workers=2), shard=3)
+"""
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> list[str]:
+    """Eleven pictures and one that is none."""
+    files = [picture(tmp_path / "photos" / f"{level}.png", level) for level in range(0, 220, 20)]
+    files[5].write_bytes(b"no picture")
+    return [str(file) for file in files]
+
+
+def test_a_worker_gives_the_rows_of_a_predictor(only_clip: Clip, photos: list[str]) -> None:
+    pa = pytest.importorskip("pyarrow", reason="Ray's rows need pyarrow")
+    from dear.cluster import _Encode, _Predict
+
+    predictor = small_predictor(only_clip)
+    worker = _Predict(predictor.bundle, {"clip": only_clip}, {"top": 2}, "cpu")
+    of_bytes = [Path(path).read_bytes() for path in photos]
+    for columns in ({"path": photos}, {"path": photos, "bytes": of_bytes}):
+        rows = worker(pa.table({**columns, "site": [*range(11)]})).to_pylist()
+        assert [row["site"] for row in rows] == [*range(11)]
+        for row, expected in zip(rows, predictor.predict_each(photos, 2), strict=True):
+            assert "bytes" not in row
+            if row["path"] == photos[5]:
+                assert "not an image" in row["reason"]
+                assert {row[name] for name in row if name not in ("path", "site", "reason")} == {None}
+                continue
+            assert (row["reason"], row["class"]) == (None, expected.best.name)
+            assert row["probability"] == pytest.approx(expected.best.probability, abs=1e-5)
+            assert dict(row["evidence"]) == pytest.approx(expected.best.evidence, abs=1e-4)
+            assert [each["class"] for each in row["top"]] == [each.name for each in expected.top]
+    rows = _Encode(predictor.bundle, {"clip": only_clip}, {"batch": 4}, "cpu")(
+        pa.table({"path": photos})
+    ).to_pylist()
+    assert rows[5]["features"] is None
+    features = predictor.encode(photos[:5] + photos[6:])
+    for row, expected in zip(rows[:5] + rows[6:], features, strict=True):
+        assert [*map(list, row["features"])] == expected.half().tolist()
+
+
+def test_a_block_has_pictures() -> None:
+    pa = pytest.importorskip("pyarrow", reason="Ray's rows need pyarrow")
+    from dear.cluster.workers import pictures_of
+
+    with pytest.raises(DataError, match="bytes or path"):
+        pictures_of(pa.table({"picture": ["a.png"]}))
+
+
+def test_a_shard_is_written_when_all_its_rows_are_there() -> None:
+    pa = pytest.importorskip("pyarrow", reason="Ray's rows need pyarrow")
+    from dear.cluster.jobs import _whole_shards
+
+    class Rows:
+        def iter_batches(self, **_: Any) -> Iterator[Any]:
+            for shards in ([2, 2, 5], [5], [2, 7]):
+                yield pa.table({"path": [f"{shard}" for shard in shards], "shard": shards})
+
+    whole = [(number, table.to_pydict()) for number, table in _whole_shards(Rows(), {2: 3, 5: 2, 7: 2})]
+    assert whole == [(5, {"path": ["5", "5"]}), (2, {"path": ["2", "2", "2"]})]
+
+
+def test_other_predictions_are_not_mixed_in(only_clip: Clip, photos: list[str], tmp_path: Path) -> None:
+    """Refused before a cluster is looked for."""
+    pytest.importorskip("pyarrow", reason="Ray's rows need pyarrow")
+    from dear.cluster.jobs import JOB, Cluster, predict_files
+
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / JOB).write_text('{"key": "another", "images": 1, "shards": 1}')
+    with pytest.raises(OutputError, match="choose another --out"):
+        predict_files(photos, small_predictor(only_clip).bundle, tmp_path / "out", Cluster("local"))
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["predict", "bundle", "photos", "--cluster", "local"], "give a folder with --out"),
+        (["predict", "bundle", "photos", "--workers", "2"], "give --cluster too"),
+        (["index", "build", "photos", "--features", "heads", "--cluster", "local"], "features of a bundle"),
+    ],
+)
+def test_options_that_a_cluster_needs(words: list[str], message: str, tmp_path: Path) -> None:
+    from dear.cli.index import command_build
+    from dear.cli.predict import command
+
+    picture(tmp_path / "photos" / "1.png")
+    arguments = parse_arguments(words)
+    if words[0] == "predict":
+        many = arguments["many"]
+        if many.cluster is None:
+            with pytest.raises(SettingsError, match=message):
+                many.find("cpu")
+            return
+        arguments |= {"images": [str(tmp_path / "photos")]}
+    with pytest.raises(SettingsError, match=message):
+        (command if words[0] == "predict" else command_build)(**arguments)
+
+
+def _kill_a_worker(killed: list[int], done: threading.Event, parent: int) -> None:
+    """Kill the first worker of this cluster that is seen at work."""
+    while not done.is_set() and not killed:
+        for entry in Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                is_worker = entry.read_bytes().startswith(b"ray::MapWorker(MapBatches(_Predict)).submit")
+                if is_worker and parent in _parents(int(entry.parent.name)):
+                    os.kill(int(entry.parent.name), signal.SIGKILL)
+                    killed.append(int(entry.parent.name))
+                    return
+            except OSError:  # gone in the meantime
+                continue
+        time.sleep(0.02)
+
+
+def _parents(pid: int) -> set[int]:
+    found = set[int]()
+    while pid > 1:
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        found.add(pid)
+    return found
+
+
+@pytest.mark.long
+def test_a_worker_and_a_driver_that_are_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On two nodes of one core each: all rows are there, once, and as those of one process."""
+    cluster_utils = pytest.importorskip("ray.cluster_utils")
+    import pyarrow.parquet as pq
+
+    import dear
+    from dear.adapters.index_encoder import BundleEncoder
+    from dear.cluster.jobs import Cluster, encode_on, predict_files
+    from dear.retrieval.build import build_index
+
+    monkeypatch.setenv("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
+    monkeypatch.setenv("PYTHONPATH", SOURCES)
+    handler = signal.getsignal(signal.SIGTERM)
+    for kind, first in (("dark", 0), ("light", 128)):
+        for level in range(first, first + 120):
+            picture(tmp_path / "photos" / kind / f"{level}.png", level, (31, 29))
+    (tmp_path / "photos" / "dark" / "bad.png").write_bytes(b"no picture")
+    paths = sorted(str(path) for path in (tmp_path / "photos").rglob("*.png"))
+    bundle = tmp_path / "bundle"
+    dear.fit(tmp_path / "photos", bundle, method="zero-shot", model="tiny", shots=2, verbose=False)
+    predictor, out = dear.Predictor(bundle, "cpu"), tmp_path / "predictions"
+    cluster = cluster_utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    killed, done = list[int](), threading.Event()
+    try:
+        cluster.add_node(num_cpus=1)
+        signal.signal(signal.SIGTERM, handler)  # a node replaces it
+        words = [sys.executable, "-c", DRIVER, cluster.address, str(bundle), str(out), *paths]
+        driver = subprocess.Popen(words, stderr=subprocess.DEVNULL)
+        while not [*out.glob("*.parquet")]:
+            assert driver.poll() is None
+            time.sleep(0.01)
+        driver.kill()
+        driver.wait()
+        before = {path.name: path.stat().st_mtime_ns for path in out.glob("*.parquet")}
+        assert 0 < len(before) < -(-len(paths) // 3)
+        killer = threading.Thread(target=_kill_a_worker, args=(killed, done, os.getpid()))
+        killer.start()
+        where = Cluster(cluster.address, workers=2)
+        result = predict_files(paths, predictor.bundle, out, where, shard=3)
+        done.set()
+        killer.join()
+        build_index(
+            BundleEncoder(predictor), tmp_path / "photos", tmp_path / "there",
+            load=encode_on(where, tmp_path / "photos", predictor.bundle),
+        )  # fmt: skip
+    finally:
+        done.set()
+        cluster.shutdown()
+        signal.signal(signal.SIGTERM, handler)
+    assert killed
+    assert (result.images, len(result.unreadable)) == (240, 1)
+    assert all((out / name).stat().st_mtime_ns == time_before for name, time_before in before.items())
+    rows = pq.read_table(out).to_pylist()
+    assert sorted(row["path"] for row in rows) == paths
+    by_path = {row["path"]: row for row in rows}
+    for path, alone in zip(paths, predictor.predict_each(paths), strict=True):
+        if by_path[path]["reason"] is None:
+            assert by_path[path]["class"] == alone.best.name
+            assert by_path[path]["probability"] == pytest.approx(alone.best.probability, abs=1e-5)
+    build_index(BundleEncoder(predictor), tmp_path / "photos", tmp_path / "here")
+    for vectors in (tmp_path / "here" / "vectors-1").iterdir():
+        assert (tmp_path / "there" / "vectors-1" / vectors.name).read_bytes() == vectors.read_bytes()
