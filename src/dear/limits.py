@@ -31,6 +31,9 @@ LIMITS: Final = MappingProxyType({
     "image_bytes": Limit(512 * 2**20, "bytes of an image file", "one file of a folder fills the memory"),
     "image_pixels": Limit(120_000_000, "pixels of an image", "40 KB are decoded to gigabytes"),
     "image_scans": Limit(64, "scans of a progressive JPEG", "a small upload is decoded for minutes"),
+    "video_frames": Limit(
+        20_000, "frames of a video that are decoded", "a video without key frames is decoded for hours"
+    ),
     "unpacked_ratio": Limit(25, "times the zip's own size when unpacked", "a small zip fills the disk"),
     "json_bytes": Limit(128 * 2**20, "bytes of a JSON file", "a model's configuration fills the memory"),
     "tensor_bytes": Limit(8 * 2**30, "bytes of a file of tensors", "a model of a hub fills the memory"),

@@ -28,6 +28,7 @@ from dear.data.fewshot import leave_subsets
 from dear.data.images.decode import as_image
 from dear.data.images.forms import file_hash
 from dear.data.images.photos import HeldImages, PhotoImages, image_hashes, make_thumbnails
+from dear.data.images.video import file_of
 from dear.data.loading import deferred_warnings, name_listings, read_source
 from dear.data.settings import DataSettings
 from dear.data.sources.class_names import WHOLE
@@ -325,7 +326,7 @@ def apply_labels(
     for where, file, label in answers:
         place = Path(os.path.abspath(file))
         is_here = str(place) in files or place.is_relative_to(table.parent.absolute())
-        if not (is_here and file.is_file()):
+        if not (is_here and file_of(file).is_file()):
             elsewhere.append(str(file))
             continue
         key = key_of(label, listing.keys, listing.classnames)
@@ -357,7 +358,7 @@ def require_applied(reviewed: Path, data: Any) -> None:
     """
     answers = read_answers(reviewed)[0] if reviewed.is_file() else []
     known = answered_contents(data, reviewed.stat().st_mtime_ns) if answers else set()
-    if any(not answer.file.is_file() or file_hash(answer.file) not in known for answer in answers):
+    if any(not file_of(answer.file).is_file() or file_hash(answer.file) not in known for answer in answers):
         raise OutputError(
             f"{reviewed} has labels that were corrected or checked: put them beside the data with "
             f"`dear labels apply {shlex.quote(str(reviewed))} DATA`, or give another --out."

@@ -21,6 +21,8 @@ from dear.adapters.wording import explain_features
 from dear.cli.options import BundleName, BundleOptions, Steering
 from dear.cli.output import PrintableConsole
 from dear.cli.parsing import Flat
+from dear.data.images.video import file_of, is_video
+from dear.data.settings import MOST_FRAMES
 from dear.errors import DataError, SettingsError
 from dear.reading.files import expanded, read_lines
 from dear.text import plural, printable
@@ -64,6 +66,7 @@ def command(
     batch: int = 32,
     refuse: float | None = None,
     remember: bool = False,
+    frames: int | None = None,
 ) -> Predicted | PredictionsFile:
     """Classify images: the best classes, with their probabilities and evidence.
 
@@ -88,6 +91,8 @@ def command(
             share of the fit. With 0 no image is.
         remember: Keep the features of images in the cache folder (up to 2 GiB). Images of the same content
             are then not encoded again with this bundle.
+        frames: Frames to read of each video, evenly spaced. Each is an image of its own, VIDEO#t=SECONDS.
+            This needs the extra `video`.
     """
     from dear.adapters.bundle_config import check_bundle
     from dear.data.images.decode import read_image
@@ -102,7 +107,9 @@ def command(
     if classes_file:
         names = [line.strip() for line in read_lines(classes_file) if line.strip()]
     steered = steering.arguments()
-    paths = [*_paths(images)]
+    if frames is not None and not 1 <= frames <= MOST_FRAMES:
+        raise SettingsError(f"frames is {frames}: it must be from 1 to {MOST_FRAMES:,}.")
+    paths = [*_paths(images, frames)]
     if not paths:
         raise DataError("there is no image to predict: the list on stdin is empty.")
     check_bundle(bundle)
@@ -172,7 +179,7 @@ def render(result: Predicted | PredictionsFile, console: PrintableConsole) -> No
 def _stamp(path: str) -> str:
     """The path of an image with its size and time, which show whether it is another by now."""
     try:
-        status = os.stat(path)
+        status = file_of(Path(path)).stat()
     except OSError:  # is reported when it is read
         return path
     return f"{path} {status.st_size} {status.st_mtime_ns}"
@@ -204,7 +211,7 @@ def _rank_lines(candidates: Sequence[ClassScore], width: int) -> list[str]:
     return lines
 
 
-def _paths(images: Sequence[str]) -> Iterator[str]:
+def _paths(images: Sequence[str], frames: int | None) -> Iterator[str]:
     """The image files that the arguments name, with folders searched. Raises DataError for a folder without
     images, and for an argument that is empty, an address or a table.
     """
@@ -218,9 +225,10 @@ def _paths(images: Sequence[str]) -> Iterator[str]:
             raise DataError("the path of an image is empty: name a file, a folder, or . for this folder.")
         if word == STDIN:
             lines = (line.removeprefix("\ufeff").rstrip("\r\n") for line in sys.stdin)
-            yield from (line for line in lines if line.strip())
-        elif os.path.isdir(word):
-            yield from map(str, image_files(Path(word)))
+            for line in filter(str.strip, lines):
+                yield from map(str, image_files(Path(line), frames)) if is_video(line) else [line]
+        elif os.path.isdir(word) or is_video(word):
+            yield from map(str, image_files(Path(word), frames))
         else:  # an invalid name, for example one that is too long, is reported when the file is read
             if Path(word).suffix.lower() in SUFFIXES:
                 raise DataError(f"{word} is a table: `dear predict` takes images, `dear eval` takes tables.")

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from PIL import Image, ImageCms, ImageFile, TiffImagePlugin, UnidentifiedImageError
 
+from dear.data.images.video import HELP, HOW, is_video, read_frame, split_frame
 from dear.errors import DataError, first_line
 from dear.limits import LimitError, at_most
 from dear.reading.files import ReadingError, read_bytes
@@ -75,7 +76,13 @@ def local_path(path: str | os.PathLike[str]) -> Path:
 
 
 def read_image(path: Path) -> bytes:
-    """The content of an image file. Raises DataError for one that is missing, empty or too large."""
+    """The content of an image file, or of a frame of a video. Raises DataError for one that is missing, empty
+    or too large.
+    """
+    if frame := split_frame(path):
+        return read_frame(*frame)
+    if is_video(path) and path.is_file():
+        raise DataError(f"cannot read the image {path}: it is a video: {HOW} ({HELP}).")
     if path.suffix.lower() in HEIC and not HAS_HEIC:
         raise DataError(f"cannot read the image {path}: HEIC needs `pip install pillow-heif`.")
     try:

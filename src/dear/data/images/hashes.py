@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dear.data.images.decode import decode, read_image
-from dear.data.images.forms import HASH_BYTES, hash_bytes
+from dear.data.images.forms import HASH_BYTES, file_hash, hash_bytes
 from dear.data.images.photos import in_parallel
 from dear.data.images.thumbnails import pack_thumbnail, thumbnail
+from dear.data.images.video import file_of, split_frame
 from dear.errors import DataError
 
 FILE, FEATURES = "image-hashes.sqlite", "features.sqlite"
@@ -78,13 +79,17 @@ def remember_features(cache: Path, contents: dict[bytes, bytes]) -> None:
 
 def _read(path: Path) -> FileFacts:
     """The facts of a file of any size, without a thumbnail."""
+    if split_frame(path):
+        with suppress(DataError):
+            return FileFacts(file_hash(path))
+        return FileFacts(b"")
     with suppress(OSError), path.open("rb") as file:
         return FileFacts(hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=HASH_BYTES)).digest())
     return FileFacts(b"")
 
 
 def _read_and_decode(path: Path) -> FileFacts:
-    if not os.path.isfile(path):  # unlike Path.is_file, also false for a name that no file can have
+    if not os.path.isfile(file_of(path)):  # unlike Path.is_file, also false for a name that no file can have
         return FileFacts(b"", fault=f"the image {path} does not exist")
     try:
         content = read_image(path)
@@ -100,7 +105,7 @@ def _read_and_decode(path: Path) -> FileFacts:
 def _stamp(path: Path) -> Stamp:
     """The stamp of a file; empty if it was changed just now, or is missing."""
     try:
-        status = path.stat()
+        status = file_of(path).stat()
     except (OSError, ValueError):
         return b""
     if time.time_ns() - max(status.st_mtime_ns, status.st_ctime_ns) < SETTLED:

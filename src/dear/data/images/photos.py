@@ -19,6 +19,7 @@ from dear.data.fewshot import leave_subsets
 from dear.data.images.decode import decode
 from dear.data.images.forms import HASH_BYTES, content_of, file_hash, hash_bytes, hash_pixels, picture_of
 from dear.data.images.thumbnails import SIDE, Thumbnail, Thumbnails, thumbnail
+from dear.data.images.video import file_of
 from dear.errors import DataError
 from dear.reading.files import file_size
 
@@ -102,7 +103,7 @@ class PhotoImages(LoadedImages):
         """
         paths, labels = [path for path, _ in rows], [label for _, label in rows]
         super().__init__(torch.tensor(labels, dtype=torch.int64), cache_bytes, threads)
-        self.sizes = [file_size(folder / path) for path in paths]
+        self.sizes = [file_size(file_of(folder / path)) for path in paths]
         faults = []
         for fault, fault_size in (("missing", None), ("empty (0 bytes)", 0)):
             faulty = [path for path, size in zip(paths, self.sizes, strict=True) if size == fault_size]

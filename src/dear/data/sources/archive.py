@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 from uuid import uuid4
 
-from dear.data.images import decode
+from dear.data.images import decode, video
 from dear.data.images.decode import FORMATS
 from dear.data.settings import DataSettings
 from dear.data.sources import table
@@ -48,7 +48,7 @@ def unpack(archive: Path, cache: Path) -> tuple[Path, list[str]]:
     for a folder in the cache that lacks files of it; LimitError for a zip that unpacks to many times its
     size; OutputError if the cache cannot be written.
     """
-    suffixes = (*decode.SUFFIXES, *LISTS)
+    suffixes = (*decode.SUFFIXES, *video.SUFFIXES, *LISTS)
     try:
         with zipfile.ZipFile(archive) as file:
             members, passed_over = _members(archive, file.infolist())
