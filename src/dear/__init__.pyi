@@ -7,6 +7,7 @@ from .adapters.compare import compare as compare
 from .adapters.drift import detect_drift as detect_drift
 from .adapters.evaluation import evaluate as evaluate
 from .adapters.fit import fit as fit
+from .adapters.onnx_predictor import OnnxPredictor as OnnxPredictor
 from .adapters.predictor import Predictor as Predictor
 from .adapters.review import apply_labels as apply_labels
 from .adapters.review import find_label_issues as find_label_issues

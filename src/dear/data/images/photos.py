@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from dear.data.dataset import Images, Picture, fingerprint
+from dear.data.dataset import Images, Picture
 from dear.data.fewshot import leave_subsets
 from dear.data.images.decode import decode
 from dear.data.images.forms import HASH_BYTES, content_of, file_hash, hash_bytes, hash_pixels, picture_of
@@ -22,6 +22,7 @@ from dear.data.images.thumbnails import SIDE, Thumbnail, Thumbnails, thumbnail
 from dear.data.images.video import file_of
 from dear.errors import DataError
 from dear.reading.files import file_size
+from dear.text import fingerprint
 
 CACHE_BYTES = 512 * 2**20
 SKIP = (

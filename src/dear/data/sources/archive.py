@@ -21,6 +21,7 @@ from dear.data.sources.paths import require_inside
 from dear.errors import DataError, DearError, OutputError, rename_in_faults
 from dear.limits import at_most
 from dear.reading.files import CORRECTIONS, expanded, is_passed_over
+from dear.text import fingerprint
 from dear.writing import temporary_folder
 
 SUFFIXES = (".zip",)
@@ -74,7 +75,6 @@ def unpack(archive: Path, cache: Path) -> tuple[Path, list[str]]:
 
 def folder_of(archive: Path, cache: Path) -> Path:
     """Where a zip is unpacked. Raises OSError."""
-    from dear.data.dataset import fingerprint  # loads torch
 
     facts = archive.stat()
     numbers = facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns
