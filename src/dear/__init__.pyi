@@ -8,6 +8,7 @@ from .adapters.drift import detect_drift as detect_drift
 from .adapters.evaluation import evaluate as evaluate
 from .adapters.fit import fit as fit
 from .adapters.labels import apply_labels as apply_labels
+from .adapters.onnx_predictor import OnnxPredictor as OnnxPredictor
 from .adapters.predictor import Predictor as Predictor
 from .adapters.refit import refit as refit
 from .adapters.review import find_label_issues as find_label_issues

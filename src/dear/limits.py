@@ -32,6 +32,9 @@ LIMITS: Final = MappingProxyType({
     "remote_bytes": Limit(2**30, "bytes of a remote file that is no image", "a server sends without end"),
     "image_pixels": Limit(120_000_000, "pixels of an image", "40 KB are decoded to gigabytes"),
     "image_scans": Limit(64, "scans of a progressive JPEG", "a small upload is decoded for minutes"),
+    "video_frames": Limit(
+        20_000, "frames of a video that are decoded", "a video without key frames is decoded for hours"
+    ),
     "unpacked_ratio": Limit(25, "times the zip's own size when unpacked", "a small zip fills the disk"),
     "json_bytes": Limit(128 * 2**20, "bytes of a JSON file", "a model's configuration fills the memory"),
     "tensor_bytes": Limit(8 * 2**30, "bytes of a file of tensors", "a model of a hub fills the memory"),

@@ -2,6 +2,7 @@
 print. Imports nothing of this package.
 """
 
+import hashlib
 import unicodedata
 from collections.abc import Iterable
 from difflib import SequenceMatcher
@@ -63,3 +64,14 @@ def _likeness(name: str, candidate: str) -> float:
     # The matcher takes time quadratic in the lengths, and a name may come from a request.
     pair = name[:LONGEST_NAME].casefold(), candidate[:LONGEST_NAME].casefold()
     return SequenceMatcher(None, *pair).ratio()
+
+
+def fingerprint(*parts: str) -> str:
+    """16 hexadecimal digits (of SHA-256) for a sequence of strings; boundaries between them matter, the form
+    of Unicode does not.
+    """
+    digest = hashlib.sha256()
+    for part in parts:
+        data = compose(part).encode("utf-8", "surrogatepass")
+        digest.update(len(data).to_bytes(8, "little") + data)
+    return digest.hexdigest()[:16]

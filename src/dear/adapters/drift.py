@@ -223,7 +223,8 @@ def _expect_refused(predictor: Predictor) -> tuple[float, float] | None:
 @torch.no_grad()
 def read_sample(predictor: Predictor, images: Any, settings: DataSettings, seed: int) -> Sample:
     """What is compared of images; of more than `MOST`, as many are drawn. Raises as `detect_drift`."""
-    files = image_files(expanded(images)) if isinstance(images, str | Path) else [*images]
+    is_folder = isinstance(images, str | Path)
+    files = image_files(expanded(images), settings.frames) if is_folder else [*images]
     if not files or not all(isinstance(file, str | Path) for file in files):
         raise SettingsError("drift is seen in files of images: give a folder, or a list of files.")
     if len(files) > MOST:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from dear import __version__
 from dear.adapters.bundle import Bundle
 from dear.adapters.predictor import Predictor
-from dear.adapters.results import Exported
+from dear.adapters.results import EVIDENCE, Exported
 from dear.adapters.vocabulary import Vocabulary
 from dear.backbone.text import TextTower
 from dear.backbone.vision import VisionTower
@@ -45,8 +45,9 @@ Part = TypeVar("Part", bound=nn.Module)
 
 class ExportedModel(nn.Module):
     """The adapted image tower with the text features of its classes: pixels in [0, 1] to logits and
-    probabilities, whether an image is of none of the classes, and unit features. Without the classes of a
-    method whose text features depend on the image, to features alone. The text tower is not included.
+    probabilities, whether an image is of none of the classes, unit features, and evidence. Without the
+    classes of a method whose text features depend on the image, to features alone. The text tower is not
+    included.
     """
 
     def __init__(self, vocabulary: Vocabulary, temperature: float, refusal: Refusal | None) -> None:
@@ -66,7 +67,13 @@ class ExportedModel(nn.Module):
         """The names of the outputs."""
         if self.method.declaration.text_depends_on_image:
             return ["features"]
-        return ["logits", "probabilities", *([NONE] if self.refusal is not None else []), "features"]
+        return [
+            "logits",
+            "probabilities",
+            *([NONE] if self.refusal is not None else []),
+            "features",
+            EVIDENCE,
+        ]
 
     def forward(self, pixels: Float[Tensor, "batch 3 height width"]) -> tuple[Tensor, ...]:
         trunk = self.method.image_trunk(pixels)
@@ -80,7 +87,9 @@ class ExportedModel(nn.Module):
             return (features,)
         logits = self.method.logits(image, self.text, decoupled=self.decoupled)  # type: ignore[arg-type]
         refused = () if self.refusal is None else (self.refusal(frozen, logits.argmax(dim=1)),)
-        return logits, (logits / self.temperature).softmax(dim=1), *refused, features
+        evidence = self.method.evidence(image, self.text, decoupled=self.decoupled)  # type: ignore[arg-type]
+        shares = (logits / self.temperature).softmax(dim=1)
+        return logits, shares, *refused, features, evidence.transpose(0, 1)
 
 
 def _with_parts(module: Part, parts: dict[str, nn.Module]) -> Part:
@@ -115,10 +124,11 @@ def export(
 
     The input is "pixels": float32 in [0, 1], as returned by `Predictor.preprocess`. The outputs are "logits"
     and "probabilities" (batch, class), unless the bundle refuses nothing "none_of_these" (batch), true for an
-    image of none of the classes, and "features" (batch, feature, embed); features alone where text features
-    depend on the image. ``classes`` replace the bundle's. The export is checked on random pixels and on
-    ``images``. Raises ExportError if it cannot be exported or differs by more than 0.001, or 0.00001 of an
-    output's largest value where that is more; OutputError, DataError.
+    image of none of the classes, "features" (batch, feature, embed), and "evidence" (batch, feature, class),
+    whose sums over features are the logits; features alone where text features depend on the image.
+    ``classes`` replace the bundle's. The export is checked on random pixels and on ``images``. Raises
+    ExportError if it cannot be exported or differs by more than 0.001, or 0.00001 of an output's largest
+    value where that is more; OutputError, DataError.
     """
     if not out.name or out.is_dir():
         raise OutputError(f"{out} is a folder: name a file in it with --out, such as {out / 'model.onnx'}.")
@@ -170,6 +180,7 @@ def _metadata(predictor: Predictor, vocabulary: Vocabulary | None, outputs: Sequ
         "preprocess": asdict(predictor.clip.preprocess),
         "outputs": [*outputs],
         "features": [*predictor.features],
+        "without_heads": [*predictor.without_heads],
         "classes": None if vocabulary is None else [*vocabulary.classes],
         "temperature": bundle.temperature,
         "operating": None if vocabulary is None else _describe_point(bundle, vocabulary.classes),

@@ -17,7 +17,6 @@ from dear.adapters.bundle import Bundle
 from dear.adapters.encoder import Encoder
 from dear.adapters.results import Unreadable
 from dear.backbone.clip import tensors_hash
-from dear.data.dataset import fingerprint
 from dear.data.images.forms import HASH_BYTES, hash_image, hash_pixels, picture_of
 from dear.data.images.hashes import recall_features, remember_features
 from dear.data.images.photos import in_parallel
@@ -25,6 +24,7 @@ from dear.data.images.transforms import ahead, eval_view, to_unit
 from dear.data.settings import DataSettings
 from dear.data.sources.objects import each_image
 from dear.errors import DataError
+from dear.text import fingerprint
 
 
 def identify_features(bundle: Bundle) -> str:

@@ -3,7 +3,7 @@
 from dear.adapters.bundle import Bundle
 from dear.adapters.bundle_config import config_hash
 from dear.backbone.clip import tensors_hash
-from dear.data.dataset import fingerprint
+from dear.text import fingerprint
 
 DIGITS = 12
 """Of the hash that answers of a server name."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from dear.data.images.forms import file_hash
+from dear.data.images.video import file_of
 from dear.data.loading import name_listings, read_source
 from dear.data.settings import DataSettings
 from dear.data.sources.class_names import WHOLE, with_spaces
@@ -86,7 +87,7 @@ class CorrectedData:
         """True for a file that is there, in the data or in its folder."""
         path = whole_path(file)
         is_here = path in self.files or Path(path).is_relative_to(self.table.parent.absolute())
-        return is_here and file.is_file()
+        return is_here and file_of(file).is_file()
 
     def path_of(self, file: Path) -> str:
         """What the corrections call a file."""
@@ -178,7 +179,7 @@ def require_applied(reviewed: Path, data: Any) -> None:
     """
     answers = read_answers(reviewed)[0] if reviewed.is_file() else []
     known = answered_contents(data, reviewed.stat().st_mtime_ns) if answers else set()
-    if any(not answer.file.is_file() or file_hash(answer.file) not in known for answer in answers):
+    if any(not file_of(answer.file).is_file() or file_hash(answer.file) not in known for answer in answers):
         raise OutputError(
             f"{reviewed} has labels that were corrected or checked: put them beside the data with "
             f"`dear labels apply {shlex.quote(str(reviewed))} DATA`, or give another --out."

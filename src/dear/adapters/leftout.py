@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from dear.backbone.device import mixed
-from dear.data.dataset import Images, fingerprint
+from dear.data.dataset import Images
 from dear.data.fewshot import Subset, draw_few, items_by_class
 from dear.data.images.photos import distinct_pictures, group_names, picture_names
 from dear.errors import SettingsError
@@ -33,6 +33,7 @@ from dear.methods.optional import (
 )
 from dear.methods.registry import FROZEN
 from dear.methods.shared import order_by_name
+from dear.text import fingerprint
 from dear.training.batches import training_images, view_key
 
 FOLDS, REPEATS = 5, 3

@@ -14,7 +14,7 @@ from dear.adapters.facts import FEWEST_TO_CALIBRATE, TrainingFacts
 from dear.adapters.scoring import unseen
 from dear.backbone.clip import Clip, fill
 from dear.backbone.names import BackboneName, warn_of_toy
-from dear.data.dataset import Dataset, Images, fingerprint
+from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import Subset, draw_few, uneven
 from dear.data.images.photos import group_names, image_hashes
 from dear.data.loading import as_dataset
@@ -29,6 +29,7 @@ from dear.methods.optional import LeavesOut
 from dear.methods.registry import check_towers, method_class
 from dear.roles.discover import DISCOVER, discover_at_hand
 from dear.roles.table import WITHOUT, RoleTable, known_by_name
+from dear.text import fingerprint
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,8 @@ from dear.text import list_names
 from dear.writing import UNFINISHED, csv_path, csv_rows, csv_text, output_file
 
 SUFFIXES = (".csv", ".jsonl")
+EVIDENCE = "evidence"
+"""The output of an exported model that has the parts of the logits."""
 RANKED = ("class", "probability")
 
 

@@ -1,12 +1,14 @@
 """`dear predict`: classify images, with probabilities and evidence."""
 
 import json
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from textwrap import wrap
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
 
 from dear.adapters.results import (
     ClassScore,
@@ -18,13 +20,19 @@ from dear.adapters.results import (
     write_predictions,
 )
 from dear.adapters.wording import explain_features
-from dear.cli.options import BundleName, BundleOptions, ClusterOptions, Steering
+from dear.cli.options import BundleOptions, ClusterOptions, Steering
 from dear.cli.output import PrintableConsole
 from dear.cli.parsing import Flat
+from dear.data.images.video import file_of, is_video
+from dear.data.settings import MOST_FRAMES
 from dear.errors import DataError, SettingsError
 from dear.reading.files import expanded, is_folder, read_lines, whole_path
 from dear.reading.remote import as_path, is_address
-from dear.text import plural, printable
+from dear.text import fingerprint, plural, printable
+
+if TYPE_CHECKING:
+    from dear.adapters.onnx_predictor import OnnxPredictor
+    from dear.adapters.predictor import Predictor
 
 STDIN = "-"
 WIDTH = 80
@@ -52,7 +60,9 @@ class Predicted:
 
 
 def command(
-    bundle: BundleName,
+    bundle: Annotated[
+        str, Parameter(help="Folder of the bundle, OWNER/NAME on the hub, or an ONNX file of `dear export`.")
+    ],
     images: list[str],
     *,
     out: Path | None = None,
@@ -66,6 +76,7 @@ def command(
     refuse: float | None = None,
     remember: bool = False,
     many: Flat[ClusterOptions] = ClusterOptions(),
+    frames: int | None = None,
 ) -> Predicted | PredictionsFile:
     """Classify images: the best classes, with their probabilities and evidence.
 
@@ -77,6 +88,8 @@ def command(
     An image that cannot be read is reported and skipped, and the exit code is 1. For many images give --out:
     an interrupted command then continues where it stopped, if it is given again. With --cluster, --out is a
     folder of Parquet files.
+
+    A classifier as ONNX answers the same on the CPU, and begins sooner, since it needs no torch.
 
     Args:
         images: Image files, folders of them, or - for a list of paths on stdin, one per line. A path may be
@@ -92,8 +105,11 @@ def command(
             share of the fit. With 0 no image is.
         remember: Keep the features of images in the cache folder (up to 2 GiB). Images of the same content
             are then not encoded again with this bundle.
+        frames: Frames to read of each video, evenly spaced. Each is an image of its own, VIDEO#t=SECONDS.
+            This needs the extra `video`.
     """
     from dear.adapters.bundle_config import check_bundle
+    from dear.adapters.onnx_predictor import OnnxPredictor, is_exported
     from dear.data.images.decode import read_image
 
     if out is not None and many.cluster is None:
@@ -108,16 +124,29 @@ def command(
     if classes_file:
         names = [line.strip() for line in read_lines(classes_file) if line.strip()]
     steered = steering.arguments()
-    paths = [*_paths(images)]
+    if frames is not None and not 1 <= frames <= MOST_FRAMES:
+        raise SettingsError(f"frames is {frames}: it must be from 1 to {MOST_FRAMES:,}.")
+    paths = [*_paths(images, frames)]
     if not paths:
         raise DataError("there is no image to predict: the list on stdin is empty.")
-    check_bundle(bundle)
+    if is_exported(bundle):
+        fixed = {
+            "classes": names, "add-classes": add_classes, "refuse": refuse, "remember": remember or None,
+            "fusion": steering.fusion, "decoupled": steering.decoupled or None,
+            "pretrained": options.pretrained, "method": options.method,
+        }  # fmt: skip
+        if given := [name for name, value in fixed.items() if value is not None]:
+            raise SettingsError(f"--{given[0]} is for bundles: what {bundle} predicts is built in.")
+    else:
+        check_bundle(bundle)
     if len(paths) == 1:
         read_image(as_path(paths[0]))
     from dear.cli.progress import StepProgress
 
     cluster = many.find(options.device)
     if cluster is not None and out is not None:
+        if is_exported(bundle):
+            raise SettingsError("--cluster takes a bundle, not a classifier as ONNX.")
         from dear.adapters.saved_run import load_bundle
         from dear.cluster.jobs import predict_files
 
@@ -130,7 +159,11 @@ def command(
         stamps = [*map(_stamp, whole)]
         with StepProgress() as progress:
             return predict_files(whole, loaded, out, cluster, stamps=stamps, progress=progress, **how)
-    predictor = options.load(bundle, refuse=refuse, **steered)
+    predictor: OnnxPredictor | Predictor
+    if is_exported(bundle):  # without torch
+        predictor = OnnxPredictor(bundle)
+    else:
+        predictor = options.load(bundle, refuse=refuse, **steered)
     if add_classes:
         names = [*(names or predictor.classes), *add_classes]
     with StepProgress() as progress:
@@ -147,13 +180,11 @@ def command(
                 yield result
 
         if out is not None:
-            from dear.adapters.identity import identify_bundle
-            from dear.data.dataset import fingerprint
             from dear.data.settings import DataSettings
             from dear.writing import locked
 
-            given = [identify_bundle(predictor.bundle), top, names, refuse, *steered.values()]
-            key = fingerprint(json.dumps(given), *map(_stamp, paths))
+            facts = [_identify(predictor), top, names, refuse, *steered.values()]
+            key = fingerprint(json.dumps(facts), *map(_stamp, paths))
             with locked(expanded(out), DataSettings().cache_folder()):
                 return write_predictions(out, keep_results(out, key, predict))
         done = [*predict()]
@@ -162,10 +193,24 @@ def command(
     if not predictions:
         several = f"none of {len(paths)} images can be read; the first: " if len(paths) > 1 else ""
         raise DataError(several + unreadable[0].reason)
-    features = explain_features(predictor.bundle.method, [*predictions[0].best.evidence])
+    evidence = [*predictions[0].best.evidence]
+    if isinstance(predictor, OnnxPredictor):
+        return Predicted(predictions, unreadable, explain_features(predictor.method, evidence))
+    features = explain_features(predictor.bundle.method, evidence)
     own = predictor.own_vocabulary.unchanged
     weights = {} if own is None else {"steered": predictor.own_vocabulary.weights(), "own": own.weights()}
     return Predicted(predictions, unreadable, features, weights)
+
+
+def _identify(predictor: "OnnxPredictor | Predictor") -> str:
+    """What the predictions depend on, in a hash."""
+    from dear.adapters.onnx_predictor import OnnxPredictor
+
+    if isinstance(predictor, OnnxPredictor):
+        return predictor.identity
+    from dear.adapters.identity import identify_bundle
+
+    return identify_bundle(predictor.bundle)
 
 
 def render(result: Predicted | PredictionsFile, console: PrintableConsole) -> None:
@@ -196,7 +241,7 @@ def _stamp(path: str) -> str:
     if is_address(path):
         return path
     try:
-        status = os.stat(path)
+        status = file_of(Path(path)).stat()
     except OSError:  # is reported when it is read
         return path
     return f"{path} {status.st_size} {status.st_mtime_ns}"
@@ -228,7 +273,7 @@ def _rank_lines(candidates: Sequence[ClassScore], width: int) -> list[str]:
     return lines
 
 
-def _paths(images: Sequence[str]) -> Iterator[str]:
+def _paths(images: Sequence[str], frames: int | None) -> Iterator[str]:
     """The image files that the arguments name, with folders searched. Raises DataError for a folder without
     images, and for an argument that is empty or a table.
     """
@@ -242,9 +287,10 @@ def _paths(images: Sequence[str]) -> Iterator[str]:
             raise DataError("the path of an image is empty: name a file, a folder, or . for this folder.")
         if word == STDIN:
             lines = (line.removeprefix("\ufeff").rstrip("\r\n") for line in sys.stdin)
-            yield from (line for line in lines if line.strip())
-        elif is_folder(word):
-            yield from map(str, image_files(as_path(word)))
+            for line in filter(str.strip, lines):
+                yield from map(str, image_files(as_path(line), frames)) if is_video(line) else [line]
+        elif is_folder(word) or is_video(word):
+            yield from map(str, image_files(as_path(word), frames))
         else:  # an invalid name, for example one that is too long, is reported when the file is read
             if Path(word).suffix.lower() in SUFFIXES:
                 raise DataError(f"{word} is a table: `dear predict` takes images, `dear eval` takes tables.")

@@ -22,7 +22,6 @@ from dear.adapters.index_encoder import BundleEncoder
 from dear.adapters.results import PredictionsFile, Unreadable
 from dear.cluster import predict
 from dear.cluster.workers import Worker, on_workers
-from dear.data.dataset import fingerprint
 from dear.data.images.photos import in_parallel
 from dear.data.settings import DataSettings
 from dear.errors import DataError, OutputError
@@ -31,6 +30,7 @@ from dear.progress import Progress, silent
 from dear.reading.files import expanded
 from dear.reading.plain import read_json
 from dear.retrieval.build import Entry, Files, Load, Stamps, read_entry
+from dear.text import fingerprint
 from dear.writing import locked, make_folder, output_file
 
 FEWEST, MOST, FILES = 64, 2048, 256

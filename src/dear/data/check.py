@@ -8,6 +8,7 @@ from pathlib import Path
 from dear.backbone.prompts import ClipReader, describe_cut_prompts
 from dear.data.fewshot import uneven
 from dear.data.image_check import contradictions, describe_leak, duplicate_warnings
+from dear.data.images.video import file_of
 from dear.data.loading import read_listing
 from dear.data.scan import scan
 from dear.data.settings import DataSettings
@@ -88,7 +89,7 @@ def check_dataset(
                 raise
             fault(last)
             listing = Listing(names[0], Path(names[0]), (), (), {}, "none", templates=())
-        missing = [path for path in listing.paths if file_size(within(listing.folder, path)) is None]
+        missing = [path for path in listing.paths if file_size(file_of(within(listing.folder, path))) is None]
         scanned = scan(listing, stop, decoded=decode, hashed=is_drawn(listing, stop), progress=progress)
         listing, duplicates = scanned.listing, scanned.copies if decode else None
         for line in contradictions(listing, duplicates or []):

@@ -1,6 +1,5 @@
 """The interface of a data set: images loaded by index, class names, prompt templates, three splits."""
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, Self, runtime_checkable
@@ -10,7 +9,7 @@ from torch import Tensor
 
 from dear.data.settings import DataSettings, Sampling
 from dear.errors import DataError
-from dear.text import compose
+from dear.text import fingerprint
 
 Picture = UInt8[Tensor, "3 height width"]
 """An 8-bit RGB picture."""
@@ -86,17 +85,6 @@ class Dataset:
         if self.contradiction:
             raise DataError(f"{self.name}: {self.contradiction}")
         return self
-
-
-def fingerprint(*parts: str) -> str:
-    """16 hexadecimal digits (of SHA-256) for a sequence of strings; boundaries between them matter, the form
-    of Unicode does not.
-    """
-    digest = hashlib.sha256()
-    for part in parts:
-        data = compose(part).encode("utf-8", "surrogatepass")
-        digest.update(len(data).to_bytes(8, "little") + data)
-    return digest.hexdigest()[:16]
 
 
 def assemble(

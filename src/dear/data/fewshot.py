@@ -22,10 +22,10 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from dear.data.dataset import Dataset, Images, Pictures, fingerprint
+from dear.data.dataset import Dataset, Images, Pictures
 from dear.data.settings import Sampling, checked_seed
 from dear.errors import DataError
-from dear.text import plural
+from dear.text import fingerprint, plural
 
 UNEVEN = 3
 """The classes are uneven if the largest has this many times the images of the smallest."""

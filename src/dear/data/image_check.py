@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import chain
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -14,6 +15,7 @@ from dear.data.fewshot import Subset, leave_subsets
 from dear.data.images.near_duplicates import MOST_COMPARED, find_near_duplicates
 from dear.data.images.photos import LoadedImages, image_hashes
 from dear.data.images.thumbnails import Thumbnail
+from dear.data.images.video import split_frame
 from dear.data.settings import DataSettings
 from dear.data.sources.listing import Listing
 from dear.errors import DataError, warn
@@ -44,7 +46,10 @@ def group_images(
             )
     first = dict[str, str]()
     pairs = [(path, first.setdefault(group, path)) for path, group in of_path.items() if group]
-    notes, known = list[str](), [path for path in paths if path in thumbnails]
+    videos = {path: frame[0] for path in paths if (frame := split_frame(path))}
+    leaders = dict[Path, str]()
+    pairs += [(path, leaders.setdefault(video, path)) for path, video in videos.items()]
+    notes, known = _describe_spread(listing, of_path), [path for path in paths if path in thumbnails]
     if settings.group != NO_GROUP and 1 < len(known) <= MOST_COMPARED:
         labels = _labels(listing)
         found = find_near_duplicates(
@@ -66,13 +71,31 @@ def group_images(
     edges = np.array([(numbers[path], numbers[other]) for path, other in pairs], dtype=int).T
     graph = coo_array((np.ones(edges.shape[1]), edges), shape=(len(paths), len(paths)))
     _, components = connected_components(graph, directed=False)
-    sizes, leaders = Counter(components.tolist()), dict[int, str]()
+    sizes, named = Counter(components.tolist()), dict[int, str]()
     groups = {
-        path: leaders.setdefault(number, path)
+        path: named.setdefault(number, path)
         for path, number in zip(paths, components.tolist(), strict=True)
         if sizes[number] > 1
     }
     return groups, notes
+
+
+def _describe_spread(listing: Listing, group_of: Mapping[str, str]) -> list[str]:
+    """A note on groups of several classes: two clips of one name, or a site that has all classes."""
+    labels, classes = _labels(listing), dict[str, set[int]]()
+    for path, group in group_of.items():
+        if group and path in labels:
+            classes.setdefault(group, set()).add(labels[path])
+    spread = {group: found for group, found in classes.items() if len(found) > 1}
+    if not spread:
+        return []
+    group, found = next(iter(spread.items()))
+    names = list_names([listing.keys[label] for label in sorted(found)], FEW)
+    stay = f"{plural(len(spread), 'group')} {'stays' if len(spread) == 1 else 'stay'} together over classes"
+    return [
+        f"by --dataset.group {stay}: {group!r} is in {names}. If they are different things of one name, "
+        "write a pattern with the class, such as '[^/]+/clip_[0-9]+'"
+    ]
 
 
 def name_groups(groups: Mapping[str, str], contents: Mapping[str, bytes]) -> dict[str, str]:

@@ -28,6 +28,7 @@ from dear.data.sources.folder import (
     read_folder,
     subfolders,
 )
+from dear.data.sources.frames import with_frames
 from dear.data.sources.listing import (
     UNDIVIDED,
     DetailNote,
@@ -67,6 +68,7 @@ def load_dataset(
         return build_dataset(read_listing([*map(str, name_or_path)], settings, names=names), settings)
     if not isinstance(name_or_path, str | Path):
         listing, read = read_object(name_or_path, settings)
+        listing = with_frames(listing, settings) if read is None else listing
         return build_dataset(name_listings([listing], settings, names), settings, read)
     name_or_path = str(name_or_path)
     if name_or_path in tasks:
@@ -112,7 +114,7 @@ def load_images(name_or_path: str, settings: DataSettings | None = None) -> Data
     has_classes = not folder.is_dir() or subfolders(folder) or split_file(folder)
     if has_classes or name_or_path in task_names() or named_benchmark(name_or_path):
         return load_dataset(name_or_path, settings)
-    photos, name = load_unlabeled(image_files(folder), settings), folder.resolve().name
+    photos, name = load_unlabeled(image_files(folder, settings.frames), settings), folder.resolve().name
     return assemble(name, name, (), (), photos, None, Subset(photos, torch.empty(0, dtype=torch.int64)))
 
 
@@ -261,12 +263,12 @@ def read_source(name_or_path: str, settings: DataSettings, other_names: Iterable
         if suffix in archive.SUFFIXES
         else table.read_table(path, settings, is_named=True)
     )
-    return correct(listing, path.with_name(CORRECTIONS), settings)
+    return correct(with_frames(listing, settings), path.with_name(CORRECTIONS), settings)
 
 
 def _read_folder(folder: Path, settings: DataSettings) -> Listing:
     """A folder by path, with its corrections."""
-    return correct(_read_content(folder, settings), folder / CORRECTIONS, settings)
+    return correct(with_frames(_read_content(folder, settings), settings), folder / CORRECTIONS, settings)
 
 
 def _read_content(folder: Path, settings: DataSettings) -> Listing:

@@ -4,12 +4,14 @@ in a group, and the split follows from the groups: in this order, for all comman
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Self
 
 from dear.data.image_check import find_copies, group_images
 from dear.data.images.hashes import FileFacts, read_files
 from dear.data.images.photos import ObjectFacts, read_objects
 from dear.data.images.thumbnails import Thumbnail, unpack_thumbnail
+from dear.data.images.video import file_of
 from dear.data.settings import DataSettings
 from dear.data.sources.listing import UNDIVIDED, Listing, Row
 from dear.data.sources.objects import ReadImage
@@ -106,7 +108,8 @@ def _read_files(
         files = [within(listing.folder, path) for path in chunk]
         rows = read_files(files, settings.threads, cache, decoded=decoded)
         for path, file, each in zip(chunk, files, rows, strict=True):
-            facts[path] = each._replace(fault=each.fault.replace(str(file), path))
+            fault = each.fault.replace(str(file_of(file)), str(file_of(Path(path))))
+            facts[path] = each._replace(fault=fault)
         progress("reading images", start + len(chunk), len(paths))
     return facts
 

@@ -20,6 +20,7 @@ Layout = Literal["auto", "classes", "domains"]
 
 MAX_WORKERS = 8
 MOST_THREADS = 256  # that a user may ask for
+MOST_FRAMES = 1000  # of a video
 LEAST_SEED, MOST_SEED = -(2**63), 2**64 - 1
 """Of the seeds that torch's generators accept."""
 
@@ -59,6 +60,8 @@ class DataSettings:
             shots, or without shots as many as the largest class.
         broken: What to do with unreadable images: stop, or skip and name them. All images are checked first.
             By default fit and eval skip them, and other commands stop.
+        frames: Frames to read of each video in a folder or a table, evenly spaced. Each is an image, and
+            those of a video belong together. This needs the extra `video`. By default videos are left out.
         short_side: Reduce training images whose short side is longer than this, in pixels, when they are
             read. More images then stay in memory, and training is faster. Test images are never reduced.
         cache: Folder of caches and recorded splits. By default the folder in the environment variable
@@ -80,6 +83,7 @@ class DataSettings:
     allow_fewer: bool = False
     balance: bool = False
     broken: Literal["stop", "skip"] | None = None
+    frames: Annotated[int, Range(1, MOST_FRAMES)] | None = None
     short_side: PositiveInt | None = None
     cache: Path | None = None
     workers: Annotated[int, Range(0, MOST_THREADS)] = 0

@@ -28,10 +28,10 @@ from torch.nn.functional import normalize
 from dear.backbone.clip import Clip
 from dear.backbone.head_contributions import head_contributions, written_subspace
 from dear.backbone.preprocess import Preprocess
-from dear.data.dataset import fingerprint
 from dear.data.images.transforms import to_unit
 from dear.errors import RoleTableError
 from dear.roles.table import Head, RoleTable
+from dear.text import fingerprint
 
 CLASS = "class"
 CONVENTION: Final = "exact"

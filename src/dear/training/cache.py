@@ -11,7 +11,7 @@ from torch import Tensor
 
 from dear.backbone.device import mixed, precision_for
 from dear.backbone.names import Precision
-from dear.data.dataset import Images, fingerprint
+from dear.data.dataset import Images
 from dear.data.fewshot import leave_subsets
 from dear.data.images.forms import HASH_BYTES
 from dear.data.images.photos import LoadedImages, image_hashes
@@ -20,6 +20,7 @@ from dear.methods.base import Method, Readout
 from dear.methods.optional import read_out, readout_key
 from dear.methods.registry import frozen_clip
 from dear.progress import Progress, silent
+from dear.text import fingerprint
 
 CACHE_BYTES = 2 * 2**30
 Part = Literal["trunk", "target", "text"]

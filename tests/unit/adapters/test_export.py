@@ -60,11 +60,12 @@ def test_onnx_classifier_without_a_word_of_the_exporter_and_the_example_of_it(
     assert done.difference < 1e-4
     session = rt.InferenceSession(str(tmp_path / "m.onnx"))
     pixels = {"pixels": images().numpy()}  # seven, a size that was not traced
-    logits, shares, features = session.run(None, pixels)
+    logits, shares, features, evidence = session.run(None, pixels)
     want = one.logits(images())
     torch.testing.assert_close(torch.from_numpy(logits), want, rtol=0, atol=1e-4)
     torch.testing.assert_close(torch.from_numpy(shares), (want / 1.7).softmax(dim=1), rtol=0, atol=1e-4)
     torch.testing.assert_close(torch.from_numpy(features), one.encode(images()), rtol=0, atol=1e-5)
+    torch.testing.assert_close(torch.from_numpy(evidence.sum(axis=1)), want, rtol=0, atol=1e-4)
     told = session.get_modelmeta().custom_metadata_map
     assert json.loads(told["classes"]) == CLASSES
     assert json.loads(told["features"]) == ["class", "color", "object"]

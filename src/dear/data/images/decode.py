@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from PIL import Image, ImageCms, ImageFile, TiffImagePlugin, UnidentifiedImageError
 
+from dear.data.images.video import HELP, HOW, is_video, read_frame, split_frame
 from dear.errors import DataError, first_line
 from dear.limits import LimitError, at_most
 from dear.reading.files import ReadingError, read_bytes
@@ -76,7 +77,13 @@ def image_path(path: str | os.PathLike[str]) -> Path:
 
 
 def read_image(path: Path) -> bytes:
-    """The content of an image file. Raises DataError for one that is missing, empty or too large."""
+    """The content of an image file, or of a frame of a video. Raises DataError for one that is missing, empty
+    or too large.
+    """
+    if frame := split_frame(path):
+        return read_frame(*frame)
+    if is_video(path) and path.is_file():
+        raise DataError(f"cannot read the image {path}: it is a video: {HOW} ({HELP}).")
     if path.suffix.lower() in HEIC and not HAS_HEIC:
         raise DataError(f"cannot read the image {path}: HEIC needs `pip install pillow-heif`.")
     try:
@@ -154,22 +161,38 @@ def decode(
     before; a JPEG that is `coarse` has down to an eighth of its size, to see quickly whether it can be read.
     Raises DataError with the path and the reason.
     """
+    return _as_tensor(decode_image(path, short_side, data, coarse=coarse))
+
+
+def decode_image(
+    path: Path, short_side: int | None = None, data: bytes | None = None, *, coarse: bool = False
+) -> Image.Image:
+    """`decode` as an image of Pillow, without torch."""
     content = read_image(path) if data is None else data
     try:
         with open_image(content) as file:
             if coarse:
                 file.draft("RGB", (64, 64))
-            return as_picture(file, short_side)
+            return _make_plain(file, short_side)
     except Exception as error:  # the exceptions of decoders differ between formats
         raise DataError(f"cannot read the image {path}: {first_line(error).rstrip('.')}.") from error
 
 
 def as_picture(image: Image.Image, short_side: int | None = None) -> "Picture":
     """`decode` for an open image, loaded or not. Raises ValueError for pixels of 32 bits, and of 12 in 16."""
+    return _as_tensor(_make_plain(image, short_side))
+
+
+def _make_plain(image: Image.Image, short_side: int | None) -> Image.Image:
+    """An image upright and in RGB, reduced to a short side. Raises as `as_picture`."""
     image.load()  # which turns a TIFF upright, and removes its orientation
     image = _convert_to_rgb(_convert_profile(_make_upright(image)), white_is_zero=_is_white_zero(image))
     if short_side is not None:
         image = _reduce(image, short_side)
+    return image
+
+
+def _as_tensor(image: Image.Image) -> "Picture":
     import numpy as np
     import torch  # the other functions need none of it
 

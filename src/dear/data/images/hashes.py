@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dear.data.images.decode import decode, read_image
-from dear.data.images.forms import HASH_BYTES, hash_bytes
+from dear.data.images.forms import HASH_BYTES, file_hash, hash_bytes
 from dear.data.images.photos import in_parallel
 from dear.data.images.thumbnails import pack_thumbnail, thumbnail
+from dear.data.images.video import file_of, split_frame
 from dear.errors import DataError
 from dear.reading.remote import Address
 
@@ -82,6 +83,9 @@ def _read(path: Path) -> FileFacts:
     if isinstance(path, Address):  # one that is too large is not fetched to be hashed
         with suppress(DataError):
             return FileFacts(hash_bytes(read_image(path)))
+    if split_frame(path):
+        with suppress(DataError):
+            return FileFacts(file_hash(path))
         return FileFacts(b"")
     with suppress(OSError), path.open("rb") as file:
         return FileFacts(hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=HASH_BYTES)).digest())
@@ -89,7 +93,8 @@ def _read(path: Path) -> FileFacts:
 
 
 def _read_and_decode(path: Path) -> FileFacts:
-    if not (isinstance(path, Address) or os.path.isfile(path)):  # false for a name that no file can have
+    # For a name that no file can have, Path.is_file is an error.
+    if not (isinstance(path, Address) or os.path.isfile(file_of(path))):
         return FileFacts(b"", fault=f"the image {path} does not exist")
     try:
         content = read_image(path)
@@ -107,7 +112,7 @@ def _stamp(path: Path) -> Stamp:
     if isinstance(path, Address):
         return b""
     try:
-        status = path.stat()
+        status = file_of(path).stat()
     except (OSError, ValueError):
         return b""
     if time.time_ns() - max(status.st_mtime_ns, status.st_ctime_ns) < SETTLED:

@@ -14,14 +14,16 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from dear.data.dataset import Images, Picture, fingerprint
+from dear.data.dataset import Images, Picture
 from dear.data.fewshot import leave_subsets
 from dear.data.images.decode import decode
 from dear.data.images.forms import HASH_BYTES, content_of, file_hash, hash_bytes, hash_pixels, picture_of
 from dear.data.images.thumbnails import SIDE, Thumbnail, Thumbnails, thumbnail
+from dear.data.images.video import file_of
 from dear.errors import DataError
 from dear.reading.files import file_size
 from dear.reading.remote import is_address, within
+from dear.text import fingerprint
 
 CACHE_BYTES = 512 * 2**20
 SKIP = (
@@ -105,7 +107,7 @@ class PhotoImages(LoadedImages):
         super().__init__(torch.tensor(labels, dtype=torch.int64), cache_bytes, threads)
         # Of images at addresses a request each: at once.
         at_once = threads if any(map(is_address, paths)) else 1
-        self.sizes = in_parallel(lambda path: file_size(within(folder, path)), paths, at_once)
+        self.sizes = in_parallel(lambda path: file_size(file_of(within(folder, path))), paths, at_once)
         faults = []
         for fault, fault_size in (("missing", None), ("empty (0 bytes)", 0)):
             faulty = [path for path, size in zip(paths, self.sizes, strict=True) if size == fault_size]

@@ -15,7 +15,6 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int, UInt8
-from PIL import Image, ImageOps
 from torch import Tensor
 
 from dear.backbone.preprocess import Interpolation, Preprocess
@@ -23,15 +22,13 @@ from dear.data.dataset import Images, Picture
 from dear.data.fewshot import leave_subsets
 from dear.data.images.decode import as_image
 from dear.data.images.photos import LoadedImages, View
+from dear.data.images.views import make_view
 
 ATTEMPTS = 10
 DRAWS = 2 * ATTEMPTS + 3
 """Random numbers per image: area and aspect ratio for each attempt, then top, left and flip."""
 FLIP = 2 * ATTEMPTS + 2
 RATIO = (3 / 4, 4 / 3)
-THIN = 8
-"""Aspect ratio above which the ends of a picture are cut off before it is resized for its center."""
-FILTERS = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BILINEAR}
 
 DEPTH = 2
 """Batches that are loaded ahead."""
@@ -66,31 +63,12 @@ def load_test_views(
 
 
 def eval_view(picture: Picture, preprocess: Preprocess) -> UInt8[Tensor, "3 size size"]:
-    """The test view of a picture: the same levels as open_clip's transform with the same settings.
-
-    Differs from it for pictures over ``THIN`` times as long as wide, whose ends are cut off first.
-    """
-    size, mode = preprocess.size, preprocess.resize_mode
-    height, width = picture.shape[-2:]
-    if (height, width) == (size, size) and preprocess.short_side is None:
+    """The test view of a picture (`make_view`)."""
+    size = preprocess.size
+    if picture.shape[-2:] == (size, size) and preprocess.short_side is None:
         return picture
-    image = as_image(_without_ends(picture) if mode == "shortest" else picture)
-    resample = FILTERS[preprocess.interpolation]
-    if mode == "squash":
-        image = image.resize((size, size), resample)
-    elif mode == "longest":
-        ratio = max(image.size) / size
-        image = image.resize([max(1, round(side / ratio)) for side in image.size], resample)
-        left, top = ((size - side) // 2 for side in image.size)
-        border = (left, top, size - image.width - left, size - image.height - top)
-        image = ImageOps.expand(image, border, (preprocess.fill_color,) * 3)
-    else:
-        short, short_side = min(image.size), preprocess.short_side or size
-        image = image.resize([short_side * side // short for side in image.size], resample)
-        nearest = int if preprocess.rounds_crop_down else round
-        left, top = (nearest((side - size) / 2) for side in image.size)
-        image = image.crop((left, top, left + size, top + size))
-    return torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous()
+    view = make_view(as_image(picture), preprocess)
+    return torch.from_numpy(np.array(view)).permute(2, 0, 1).contiguous()
 
 
 def train_view(
@@ -139,17 +117,6 @@ def crop_box(numbers: Sequence[float], height: int, width: int, scale: tuple[flo
     tall = round(width / RATIO[0]) if width / height < RATIO[0] else height
     wide = round(height * RATIO[1]) if width / height > RATIO[1] else width
     return (height - tall) // 2, (width - wide) // 2, tall, wide
-
-
-def _without_ends(picture: Picture) -> Picture:
-    """The middle of a thin picture, half of ``THIN`` short sides long: a strip of 1 x 1,000,000 pixels would
-    take gigabytes after its short side is resized.
-    """
-    short, long = sorted(picture.shape[-2:])
-    if long <= THIN * short:
-        return picture
-    length = THIN // 2 * short + long % 2  # of the same parity, so that the center does not move
-    return picture.narrow(-2 if picture.shape[-2] == long else -1, (long - length) // 2, length)
 
 
 def _resized(picture: Picture, size: int, interpolation: Interpolation) -> Float[Tensor, "3 size size"]:

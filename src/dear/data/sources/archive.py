@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 from uuid import uuid4
 
-from dear.data.images import decode
+from dear.data.images import decode, video
 from dear.data.images.decode import FORMATS
 from dear.data.settings import DataSettings
 from dear.data.sources import table
@@ -22,6 +22,7 @@ from dear.errors import DataError, DearError, OutputError, rename_in_faults
 from dear.limits import at_most
 from dear.reading.files import CORRECTIONS, expanded, is_passed_over, opened
 from dear.reading.remote import Address
+from dear.text import fingerprint
 from dear.writing import temporary_folder
 
 SUFFIXES = (".zip",)
@@ -49,7 +50,7 @@ def unpack(archive: Path, cache: Path) -> tuple[Path, list[str]]:
     for a folder in the cache that lacks files of it; LimitError for a zip that unpacks to many times its
     size; OutputError if the cache cannot be written.
     """
-    suffixes = (*decode.SUFFIXES, *LISTS)
+    suffixes = (*decode.SUFFIXES, *video.SUFFIXES, *LISTS)
     try:
         with opened(archive) as content, zipfile.ZipFile(content) as file:
             members, passed_over = _members(archive, file.infolist())
@@ -75,7 +76,6 @@ def unpack(archive: Path, cache: Path) -> tuple[Path, list[str]]:
 
 def folder_of(archive: Path, cache: Path) -> Path:
     """Where a zip is unpacked. Raises OSError."""
-    from dear.data.dataset import fingerprint  # loads torch
 
     facts = archive.stat()
     numbers = facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from shlex import quote
 
+from dear.data.images import video
 from dear.data.images.decode import HEIC, SUFFIXES
 from dear.data.settings import DataSettings
 from dear.data.sources.class_names import sort_names
@@ -17,7 +18,7 @@ from dear.data.sources.table import SUFFIXES as TABLES
 from dear.data.sources.table import lists_files
 from dear.errors import DataError, fault, warn
 from dear.reading.files import is_passed_over, walk_folders
-from dear.reading.remote import Address
+from dear.reading.remote import Address, as_path
 from dear.text import FEW, compose, list_names, plural
 
 SAVED = ("dataset_dict.json", "state.json", "dataset_info.json")
@@ -33,16 +34,16 @@ def read_folder(folder: Path, settings: DataSettings) -> Listing:
     Raises DataError if there is no class, a class without images to train on, or a folder beside those of
     splits that holds classes of theirs.
     """
-    names, parts = subfolders(folder), dict[str, str]()
+    names, parts, videos = subfolders(folder), dict[str, str](), settings.frames is not None
     if settings.layout != "classes":
         named = names_of_splits(names, folder)
         parts = {split: _enter_split(folder, name, split) for split, name in named.items()}
         if len(parts) < len(names) and not any(subfolders(folder / part) for part in parts.values()):
             parts = {}  # classes that are called so, beside others
     if "train" in parts and len(parts) > 1:
-        return _read_splits(folder, parts)
+        return _read_splits(folder, parts, videos=videos)
     if len(parts) == len(names) == 1 and subfolders(folder / names[0]):
-        return _read_only_split(folder, names[0])
+        return _read_only_split(folder, names[0], videos=videos)
     if len(parts) == len(names) > 1:
         raise DataError(
             f"{folder} has no train folder beside {list_names(names, FEW)}: give one of them alone."
@@ -55,7 +56,7 @@ def read_folder(folder: Path, settings: DataSettings) -> Listing:
                     "to train, val or test, or move it. If both are classes, give --dataset.layout classes."
                 )
     domains = {"auto": domains_of(folder), "classes": (), "domains": tuple(names)}
-    return _read_classes(folder, domains[settings.layout])
+    return _read_classes(folder, domains[settings.layout], videos=videos)
 
 
 def _enter_split(folder: Path, part: str, split: str) -> str:
@@ -125,9 +126,10 @@ def _is_list(path: Path) -> bool:
 
 
 def class_images(
-    folder: Path, parent: str, classes: Sequence[str], *, may_lack: bool = False
+    folder: Path, parent: str, classes: Sequence[str], *, may_lack: bool = False, videos: bool = False
 ) -> tuple[list[Row], list[str]]:
-    """The images of `folder/parent/class/...` in the order of classes and paths, and the files that are none.
+    """The images of `folder/parent/class/...` in the order of classes and paths, and the files that are none;
+    with ``videos`` these are among the images.
 
     A class with files but without images is a fault, unless classes ``may_lack`` images; an empty folder, or
     one of files that are passed over, is a class by name alone.
@@ -136,30 +138,38 @@ def class_images(
     stored = {compose(name): name for name in subfolders(folder / parent)}
     for label, name in enumerate(classes):
         class_folder = folder / parent / stored.get(name, name)
-        images, others = _files(class_folder, folder) if class_folder.is_dir() else ([], [])
+        is_there = class_folder.is_dir()
+        images, others = _files(class_folder, folder, videos) if is_there else ([], [])
         is_empty = all(is_passed_over(Path(file).name) for file in others)
         if not may_lack and not images and not (is_empty and class_folder.is_dir()):
-            unread = "".join(f" {note}." for note in _heic_note(others))
+            unread = "".join(f" {note}." for note in (*_heic_note(others), *_video_note(others)))
             fault(DataError(f"the class {name!r} has no images in {class_folder}.{unread}"))
         rows += [Row(image, label) for image in images]
         ignored += others
     return rows, ignored
 
 
-def image_files(path: Path) -> list[Path]:
-    """The file itself, or all images below a folder, sorted by path. A warning tells what else is there.
+def image_files(path: Path, frames: int | None = None) -> list[Path]:
+    """The file itself, or all images below a folder, sorted by path; of each video so many ``frames``. A
+    warning tells what else is there.
 
     Raises DataError for a folder without images.
     """
     if not path.is_dir():
-        return [path]
+        is_read = frames is not None and video.is_video(path) and path.is_file()
+        return [*map(as_path, video.list_frames(path, frames or 1))] if is_read else [path]
     path = path.listed() if isinstance(path, Address) else path
-    images, others = _files(path, path)
+    images, others = _files(path, path, frames is not None)
     if not images:
-        raise DataError(f"the folder {path} has no files with an image suffix: give another folder.")
+        unread = "".join(f" {note}." for note in _video_note(others))
+        raise DataError(f"the folder {path} has no files with an image suffix: give another folder.{unread}")
     for note in ignored_note(others):
         warn(f"{path}: {note}")
-    return [path / image for image in images]
+    return [
+        file
+        for image in images
+        for file in ([path / image] if frames is None else image_files(path / image, frames))
+    ]
 
 
 def ignored_note(files: Sequence[str]) -> tuple[str, ...]:
@@ -168,9 +178,10 @@ def ignored_note(files: Sequence[str]) -> tuple[str, ...]:
     """
     passed_over = [file for file in files if is_passed_over(Path(file).name)]
     files = [file for file in files if not is_passed_over(Path(file).name)]
-    others = [file for file in files if not file.lower().endswith(tuple(HEIC))]
+    others = [file for file in files if not (file.lower().endswith(tuple(HEIC)) or video.is_video(file))]
     return (
         *_heic_note(files),
+        *_video_note(files),
         *_note(others, "file has|files have", "no image suffix and", "left out"),
         *_note(passed_over, "entry is|entries are", "hidden or left by a system and", "passed over"),
     )
@@ -181,14 +192,18 @@ def _heic_note(files: Sequence[str]) -> tuple[str, ...]:
     return _note(photos, "photo|photos", "in HEIC", f"not read without a library ({remedy})")
 
 
+def _video_note(files: Sequence[str]) -> tuple[str, ...]:
+    videos = [file for file in files if video.is_video(file)]
+    return (video.describe_unread(len(videos), list_names(videos, FEW)),) if videos else ()
+
+
 def _left_out_notes(folder: Path, parents: Sequence[str], ignored: Sequence[str]) -> tuple[str, ...]:
     """`ignored_note`, and one on images beside the folders of classes, which lie in the folders ``parents``
     within ``folder``.
     """
     passed_over = list[Path]()
-    images = [
-        path for parent in parents for path in _visible(folder / parent, passed_over) if _is_image(path)
-    ]
+    files = [path for parent in parents for path in _visible(folder / parent, passed_over)]
+    images = [path for path in files if _is_image(path) or (video.is_video(path) and path.is_file())]
     names = sorted(path.relative_to(folder).as_posix() for path in images)
     notes = ignored_note([*_describe(passed_over, folder), *ignored])
     return (*notes, *_note(names, "image lies|images lie", "beside the folders of classes and", "left out"))
@@ -207,13 +222,13 @@ def _note(files: Sequence[str], subjects: str, what: str, left: str) -> tuple[st
     return (f"{len(files)} {subject} {left}: {list_names(files, FEW)}",) if files else ()
 
 
-def _read_classes(folder: Path, domains: Sequence[str]) -> Listing:
+def _read_classes(folder: Path, domains: Sequence[str], *, videos: bool) -> Listing:
     """A folder of classes or of domains; one of images alone has classes by corrections."""
     parents = domains or [""]
     classes_by_parent = [_list_classes(folder / parent) for parent in parents]
     classes = sort_names({name for names in classes_by_parent for name in names})
     if not classes:
-        files, others = _files(folder, folder)
+        files, others = _files(folder, folder, videos)
         if not files:
             raise no_classes(folder)
         parts = {UNDIVIDED: tuple(Row(file, UNLABELED) for file in files)}
@@ -221,7 +236,7 @@ def _read_classes(folder: Path, domains: Sequence[str]) -> Listing:
     rows, ignored, notes = list[Row](), list[str](), list[str]()
     labels = {name: label for label, name in enumerate(classes)}
     for parent, names in zip(parents, classes_by_parent, strict=True):
-        images, files = class_images(folder, parent, names)
+        images, files = class_images(folder, parent, names, videos=videos)
         rows += [Row(row.path, labels[names[row.label]]) for row in images]
         ignored += files
     if not rows:
@@ -247,9 +262,9 @@ def no_classes(folder: Path) -> DataError:
     )
 
 
-def _read_only_split(folder: Path, name: str) -> Listing:
+def _read_only_split(folder: Path, name: str, *, videos: bool) -> Listing:
     """A folder with nothing but train/, which is split, or with nothing but test/ or val/."""
-    listing, note = _read_classes(folder / name, ()), f"{folder} has only {name}/"
+    listing, note = _read_classes(folder / name, (), videos=videos), f"{folder} has only {name}/"
     if split_of(name) != "train":
         note += ": all its images are for testing"
         splits = {"train": (), "test": listing.splits[UNDIVIDED]}
@@ -257,7 +272,7 @@ def _read_only_split(folder: Path, name: str) -> Listing:
     return replace(listing, name=folder.resolve().name, notes=(note, *listing.notes))
 
 
-def _read_splits(folder: Path, parts: Mapping[str, str]) -> Listing:
+def _read_splits(folder: Path, parts: Mapping[str, str], *, videos: bool) -> Listing:
     """A folder of splits, given their folders within it."""
     name, tops = folder.resolve().name, {part.partition("/")[0] for part in parts.values()}
     others = [other for other in subfolders(folder) if other not in tops]
@@ -270,7 +285,7 @@ def _read_splits(folder: Path, parts: Mapping[str, str]) -> Listing:
     ]
     train = folder / labeled["train"]
     if labeled.keys() == {"train"}:
-        listing = _read_classes(train, ())
+        listing = _read_classes(train, (), videos=videos)
         return replace(listing, name=name, notes=(*notes, *listing.notes))
     if "test" not in labeled:  # as ImageNet is distributed
         labeled = {"train": labeled["train"], "test": labeled["val"]}
@@ -283,7 +298,7 @@ def _read_splits(folder: Path, parts: Mapping[str, str]) -> Listing:
         for foreign in sorted({*_list_classes(folder / part)} - {*classes}):
             fault(DataError(f"{folder / part / foreign} is a class that is not in {train}."))
         trains = split == "train"  # a class need not have images to test on
-        rows, files = class_images(folder, part, classes, may_lack=not trains)
+        rows, files = class_images(folder, part, classes, may_lack=not trains, videos=videos)
         if not rows:
             raise DataError(f"{folder / part} has no images.")
         absent = sorted({*range(len(classes))} - {row.label for row in rows})
@@ -308,10 +323,10 @@ def _visible(folder: Path, passed_over: list[Path] | None = None) -> list[Path]:
     return [folder / name for name in (*folders, *files)]
 
 
-def _files(folder: Path, top: Path) -> tuple[list[str], list[str]]:
-    """The images and the other files below a folder, sorted, as paths relative to ``top``; folders and images
-    that are passed over are among the others. A link to a folder is followed, unless it leads to what is read
-    anyway.
+def _files(folder: Path, top: Path, videos: bool = False) -> tuple[list[str], list[str]]:
+    """The images, with ``videos`` or without, and the other files below a folder, sorted, as paths relative
+    to ``top``; folders and images that are passed over are among the others. A link to a folder is
+    followed, unless it leads to what is read anyway.
     """
     images, others, passed_over = list[str](), list[str](), list[Path]()
     whole, entered = os.path.join(os.path.realpath(folder), ""), set[str]()
@@ -322,7 +337,7 @@ def _files(folder: Path, top: Path) -> tuple[list[str], list[str]]:
                 folders.remove(name)
             entered.add(target)
         for path in [parent / name for name in names]:
-            is_image = path.suffix.lower() in SUFFIXES
+            is_image = path.suffix.lower() in SUFFIXES or (videos and video.is_video(path))
             (images if is_image else others).append(path.relative_to(top).as_posix())
     others += _describe(passed_over, top)
     # By folder: a/0.png is before a-b/0.png.

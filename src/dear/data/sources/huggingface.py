@@ -18,7 +18,7 @@ from dear.data.sources.listing import PARTS, UNDIVIDED, Listing, Row
 from dear.data.sources.splits import Split, names_of_splits
 from dear.errors import DataError, installation
 from dear.reading.files import expanded
-from dear.text import compose, list_names
+from dear.text import compose, fingerprint, list_names
 
 PREFIX = "hf:"
 CONVERTED = "refs/convert/parquet"
@@ -214,7 +214,6 @@ def _unpack(name: str, tables: Tables, image: str, cache: Path) -> Path:
     written unless that was done. A row without an image becomes an empty file. Raises DataError if no row has
     one.
     """
-    from dear.data.dataset import fingerprint
 
     facts = [fact for part, table in tables.items() for fact in (part, str(len(table)), table._fingerprint)]
     plain_name = re.sub(r"[^A-Za-z0-9]+", "-", name)[-60:]

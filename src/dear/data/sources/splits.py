@@ -19,7 +19,7 @@ from dear.data.sources.paths import find_files, require_inside
 from dear.errors import DataError, as_fault
 from dear.reading.files import is_file, is_passed_over
 from dear.reading.plain import read_json
-from dear.text import FEW, compose, list_names, plural
+from dear.text import FEW, compose, fingerprint, list_names, plural
 from dear.writing import atomic_write
 
 PREFIX = "split_zhou_"
@@ -130,7 +130,6 @@ def _describe_drawn(
     groups: Mapping[str, str],
 ) -> list[str]:
     """Record a split that was drawn, and tell of it."""
-    from dear.data.dataset import fingerprint  # loads torch
 
     keys, rows = listing.keys, [*chain.from_iterable(drawn.values())]
     text = json.dumps({part: [[*row, keys[row.label]] for row in drawn[part]] for part in drawn}, indent=0)

@@ -11,6 +11,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any, NamedTuple
 
+from dear.data.images.video import file_of
 from dear.data.settings import DataSettings
 from dear.data.sources.class_names import label_note, plain_label, plain_name, sort_names, spelling_note
 from dear.data.sources.listing import PURPOSE, UNDIVIDED, Listing, Row
@@ -265,7 +266,7 @@ def read_answers(table: Path, *folders: Path) -> tuple[list[Answer], int]:
             unanswered += 1
             continue
         files = [within(folder, find(path)) for folder, find in finders]
-        file = next((file for file in files if file.is_file()), files[0])
+        file = next((file for file in files if file_of(file).is_file()), files[0])
         answers.append(Answer(where, file, label, suggested or predicted))
     return answers, unanswered
 

@@ -211,7 +211,7 @@ def test_a_class_without_images(tmp_path: Path, settings: DataSettings) -> None:
     """It is one by name alone if it has no files; also in a zip, of which other files are not unpacked."""
     folder = class_folders(tmp_path / "d", COUNTS)
     (folder / "fox").mkdir()
-    (folder / "fox/0.mov").write_bytes(b"x")
+    (folder / "fox/0.pdf").write_bytes(b"x")
     refused(folder, settings, "the class 'fox' has no images in ")
     packed = load(pack(tmp_path / "d.zip", folder), settings)
     assert "fox" in packed.classnames

@@ -11,12 +11,12 @@ import pytest
 import torch
 from torchvision.datasets import ImageFolder
 
-from dear.data.dataset import fingerprint
 from dear.data.loading import load_dataset, load_images
 from dear.data.settings import DataSettings
 from dear.data.sources.folder import domains_of, image_files
 from dear.errors import DataError
 from dear.evaluation.protocols.transfer import DomainGeneralization
+from dear.text import fingerprint
 from tests.helpers.data import pack
 from tests.unit.data.photos import COUNTS, class_folders, load, paths, picture, refused
 
