@@ -4,6 +4,7 @@ that a command that was interrupted goes on after the shards that it has.
 
 import json
 import logging
+import re
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from dear.cluster import predict
 from dear.cluster.workers import Worker, on_workers
 from dear.data.images.photos import in_parallel
 from dear.data.settings import DataSettings
-from dear.errors import DataError, OutputError
+from dear.errors import DataError, DearError, OutputError
 from dear.evaluation.workers import connect_ray
 from dear.progress import Progress, silent
 from dear.reading.files import expanded
@@ -35,6 +36,7 @@ from dear.writing import locked, make_folder, output_file
 
 FEWEST, MOST, FILES = 64, 2048, 256
 """Images of a file of predictions at least and at most, and how many files there are between these."""
+WORKER_ERROR = re.compile(r"^\s*dear\.\w[\w.]*Error: (.+)$", re.MULTILINE)
 JOB = "_job.json"  # readers of Parquet folders pass over such names
 
 
@@ -57,14 +59,18 @@ class Cluster:
 
     @contextmanager
     def connected(self) -> Iterator[Any]:
-        """Ray, until the block ends; blocks of data sets keep their order."""
+        """Ray, until the block ends; blocks of data sets keep their order. Raises what a worker raises."""
         ray = connect_ray(self.address)
         try:
-            logging.getLogger("ray.data").setLevel(logging.ERROR)
             context = ray.data.DataContext.get_current()
+            logging.getLogger("ray.data").setLevel(logging.CRITICAL)  # its import sets another
             context.enable_progress_bars = context.print_on_execution_start = False
             context.execution_options.preserve_order = True
             yield ray
+        except ray.exceptions.RayError as error:  # it has the worker's error as text alone
+            if reasons := WORKER_ERROR.findall(str(error)):
+                raise DearError(reasons[0]) from error
+            raise
         finally:
             ray.shutdown()
 

@@ -20,14 +20,21 @@ class Worker:
     def __init__(self, bundle: Any, options: Mapping[str, Any], how: Mapping[str, Any], device: str) -> None:
         if device == "cpu":  # there is a worker for each core
             use_threads(1)
-        self.predictor = Predictor(bundle, device, **options)
-        self.reader, self.how = ImageReader(self.predictor, remember=False), how
+        self.how = how
+        self.failure: Exception | None = None
+        try:
+            self.predictor = Predictor(bundle, device, **options)
+            self.reader = ImageReader(self.predictor, remember=False)
+        except Exception as error:  # raised by a call: Ray would start the worker again for ever
+            self.failure = error
 
     def rows(self, table: Any) -> Mapping[str, Any]:
         """The new columns of a block."""
         raise NotImplementedError
 
     def __call__(self, table: Any) -> Any:
+        if self.failure is not None:
+            raise self.failure
         columns = self.rows(table) if len(table) else {}
         kept = table.drop_columns([name for name in (BYTES, *columns) if name in table.column_names])
         for name, values in columns.items():

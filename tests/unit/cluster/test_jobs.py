@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from dear.backbone.clip import Clip
-from dear.errors import DataError, OutputError, SettingsError
+from dear.errors import DataError, DearError, OutputError, SettingsError
 from tests.helpers.bundles import small_predictor
 from tests.helpers.commands import parse_arguments
 from tests.unit.data.photos import picture
@@ -187,6 +187,12 @@ def test_a_worker_and_a_driver_that_are_killed(tmp_path: Path, monkeypatch: pyte
         result = predict_files(paths, predictor.bundle, out, where, shard=3)
         done.set()
         killer.join()
+        for wrong in ({"classes": ["twice", "twice"]}, {"refuse": 7}):  # of a call, and of a start
+            with pytest.raises(DearError, match=r"twice|refuse is 7") as caught:
+                predict_files(
+                    paths[:3], predictor.bundle, tmp_path / "wrong" / next(iter(wrong)), where, **wrong
+                )
+            assert "\n" not in str(caught.value)
         build_index(
             BundleEncoder(predictor), tmp_path / "photos", tmp_path / "there",
             load=encode_on(where, tmp_path / "photos", predictor.bundle),
