@@ -72,7 +72,7 @@ def variable(name: str) -> str:
     return f"DEAR_LIMIT_{name.upper()}"
 
 
-def at_most(name: str, value: int, where: object) -> None:
+def require_at_most(name: str, value: int, where: object) -> None:
     """Raise LimitError for a value above a limit; ``where`` names the input."""
     maximum = limit(name)
     if value > maximum:

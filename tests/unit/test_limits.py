@@ -6,7 +6,7 @@ import torch
 from dear.backbone.clip import Clip
 from dear.data.sources.class_names import require_distinct
 from dear.errors import SettingsError
-from dear.limits import LIMITS, LimitError, at_most, limit
+from dear.limits import LIMITS, LimitError, limit, require_at_most
 from dear.methods.registry import build_method
 
 
@@ -15,9 +15,9 @@ def test_the_bound_itself_passes_and_one_more_is_refused_with_the_way_out(
 ) -> None:
     assert limit("json_bytes") == LIMITS["json_bytes"].default
     monkeypatch.setenv("DEAR_LIMIT_JSON_BYTES", "7")
-    at_most("json_bytes", 7, "file.json")
+    require_at_most("json_bytes", 7, "file.json")
     with pytest.raises(LimitError, match=r"file\.json: 8 .*7\. .*DEAR_LIMIT_JSON_BYTES"):
-        at_most("json_bytes", 8, "file.json")
+        require_at_most("json_bytes", 8, "file.json")
 
 
 @pytest.mark.parametrize("given", ["", "-3", "0", "2.5", "many", "٣", "9" * 30])

@@ -361,7 +361,7 @@ class Bundle:
                 pretrained=backbone["pretrained"],
                 weights=backbone["weights"],
                 roles=None if roles is None else RoleTable.from_json(roles, str(file)),
-                classes=distinct(config["classes"]),
+                classes=require_distinct_names(config["classes"]),
                 templates=checked_templates(config["templates"], "templates"),
                 tensors={name: part for name, part in tensors.items() if name not in parts},
                 temperature=config["temperature"],
@@ -378,7 +378,7 @@ class Bundle:
             raise BundleError(f"{file} does not describe an adapted model: {reason}") from error
 
 
-def distinct(classes: Iterable[str], source: str = "the classes") -> tuple[str, ...]:
+def require_distinct_names(classes: Iterable[str], source: str = "the classes") -> tuple[str, ...]:
     """Class names as a tuple. Raises DataError for an empty list, a duplicate or an empty name."""
     names = tuple(classes)
     if not names:

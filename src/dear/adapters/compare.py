@@ -14,7 +14,7 @@ from dear.adapters.by_group import GroupDifference, difference_by_group, read_gr
 from dear.adapters.evaluation_page import load_view
 from dear.adapters.predictor import Predictor
 from dear.adapters.saved_run import load_bundle
-from dear.adapters.scoring import find_classes, find_twins_of_training, predict_images, unseen
+from dear.adapters.scoring import find_classes, find_twins_of_training, predict_images, without_fitted_images
 from dear.backbone.names import warn_of_toy
 from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import Subset, leave_subsets
@@ -260,7 +260,9 @@ def compare_predictors(
     for bundle in bundles:
         warn_of_toy(bundle.model, world=dataset.world, advice="fit without --model")
     dataset.require_single_labels()
-    dataset, left_out = unseen(dataset, "test", b"".join(bundle.image_hashes for bundle in bundles))
+    dataset, left_out = without_fitted_images(
+        dataset, "test", b"".join(bundle.image_hashes for bundle in bundles)
+    )
     pairs = common_classes(*bundles)
     named = dataset.classnames, dataset.keys
     numbers = [find_classes(bundle.classes, bundle.keys, *named) for bundle in bundles]

@@ -16,7 +16,7 @@ from jaxtyping import Float
 from PIL import Image
 from torch import Tensor
 
-from dear.adapters.bundle import Bundle, distinct
+from dear.adapters.bundle import Bundle, require_distinct_names
 from dear.adapters.saved_run import load_bundle
 from dear.adapters.vocabulary import Vocabulary, named_features
 from dear.adapters.wording import describe_names
@@ -172,7 +172,7 @@ class Encoder:
     @torch.no_grad()
     def _encode_names(self, names: tuple[str, ...]) -> Vocabulary:
         """Encode classes, and cache them if the method scores with their text features alone."""
-        distinct(names)
+        require_distinct_names(names)
         for line in describe_names(self.bundle.training.name_cost, names, self.classes):
             warn(line)
         if not self.method.open_vocabulary:

@@ -43,7 +43,7 @@ from dear.data.sources.splits import TEST_SHARE
 from dear.errors import DearError, SettingsError, warn
 from dear.evaluation.environment import environment
 from dear.evaluation.predictions import Predictions
-from dear.evaluation.resolve import MethodSetup, ResolvedRun, Select, tell_of_no_effect
+from dear.evaluation.resolve import MethodSetup, ResolvedRun, Select, warn_of_unused_training
 from dear.evaluation.session import Session
 from dear.evaluation.trial import Trial, copy_stored, remove_checkpoints, teacher_facts
 from dear.methods.optional import LeavesOut
@@ -154,7 +154,7 @@ def fit(
     if method == AUTO or setup.declared.cheap:  # cross-validated, so that no image is kept aside
         dataset = dataset.with_test_share(config.get("training", {}).get("held_out", 0.0))
     sources = [data] if isinstance(data, str | Path) else data if is_several(data) else ()
-    tell_of_no_effect(setup, setup.declared.settings(**setup.settings), train)
+    warn_of_unused_training(setup, setup.declared.settings(**setup.settings), train)
     for place in sources:  # fails before the images are read
         if folder is not None and folder.resolve().is_relative_to(expanded(place).resolve()):
             raise SettingsError(

@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from dear.adapters.bundle import distinct
+from dear.adapters.bundle import require_distinct_names
 from dear.adapters.facts import FEWEST_TO_CALIBRATE, TrainingFacts
-from dear.adapters.scoring import unseen
+from dear.adapters.scoring import without_fitted_images
 from dear.backbone.clip import Clip, fill
 from dear.backbone.names import BackboneName, warn_of_toy
 from dear.data.dataset import Dataset, Images
@@ -64,7 +64,7 @@ def read_data(
     settings = (settings or DataSettings()).skip_broken()
     settings = replace(settings, least_train=max(settings.least_train, shots or 1))
     dataset = as_dataset(data, settings, names=names)
-    distinct(dataset.classnames, dataset.name)
+    require_distinct_names(dataset.classnames, dataset.name)
     if len(dataset.classnames) == 1:
         warn(f"{dataset.name}: it has a single class, so every image will be {dataset.classnames[0]!r}")
     if shots is None and not len(dataset.train):
@@ -76,7 +76,7 @@ def add_named(dataset: Dataset, names: Sequence[str]) -> Dataset:
     """The data set with further classes, by their names alone. Raises DataError for one that it has."""
     if not names:
         return dataset
-    classes = distinct((*dataset.classnames, *map(with_spaces, names)), "the classes")
+    classes = require_distinct_names((*dataset.classnames, *map(with_spaces, names)), "the classes")
     keys = (*dataset.keys, *names) if dataset.keys else ()
     identity = fingerprint(dataset.identity, "added", *names)
     return replace(dataset, classnames=classes, keys=keys, identity=identity)
@@ -104,7 +104,7 @@ def prepare_data(
     trained = Subset(dataset.train, torch.tensor([*trained_on], dtype=torch.int64))
     fitted_on = filter(None, (trained, calibration, dataset.val if select == "val" else None))
     hashes = b"".join(sorted({digest for part in fitted_on for digest in image_hashes(part)}))
-    dataset, _ = unseen(dataset, "test", hashes)
+    dataset, _ = without_fitted_images(dataset, "test", hashes)
     facts = TrainingFacts(
         data=dataset.name,
         data_identity=dataset.identity,

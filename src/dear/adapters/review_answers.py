@@ -25,7 +25,7 @@ from dear.data.sources.corrections import (
 from dear.data.sources.paths import find_files
 from dear.data.sources.table import KEEP, PREDICTED, PROBABILITY, SUGGESTED, read_rows
 from dear.errors import DataError
-from dear.limits import at_most
+from dear.limits import require_at_most
 from dear.text import compose, printable, without_surrogates
 from dear.writing import csv_path, read_csv_text
 
@@ -172,7 +172,7 @@ class ReviewAnswers:
         doubt = self.doubts[number]
         if not plain_name(label):
             raise DataError("the label is empty: give a class, keep, none or remove.")
-        at_most("class_name", len(label), "the label")
+        require_at_most("class_name", len(label), "the label")
         if plain_name(label) == KEEP:
             return doubt.source.key_of(doubt.label, [doubt.label])
         try:

@@ -85,7 +85,7 @@ def evaluate_images(
     dataset.require_single_labels()
     if not is_unseen:
         warn_of_toy(bundle.model, world=dataset.world, advice="fit without --model")
-        dataset, left_out = unseen(dataset, split, bundle.image_hashes)
+        dataset, left_out = without_fitted_images(dataset, split, bundle.image_hashes)
     images = {"train": dataset.train, "val": dataset.val, "test": dataset.test}[split]
     if images is None or not len(images):
         raise DataError(f"{dataset.name} has no {split} images.")
@@ -198,7 +198,7 @@ def measure_others(predictor: Predictor, folder: Path | str) -> float:
     return float(1 - predictor.none_of_these([*image_files(expanded(folder))]).mean())
 
 
-def unseen(dataset: Dataset, split: str, hashes: bytes) -> tuple[Dataset, int]:
+def without_fitted_images(dataset: Dataset, split: str, hashes: bytes) -> tuple[Dataset, int]:
     """A data set without the test images that a bundle with these ``image_hashes`` was fitted on, and how
     many these are, with a warning. Other splits, which are asked for by name, stay as they are. Raises
     DataError if no test image is left.

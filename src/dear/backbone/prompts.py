@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from dear.backbone import openclip
 from dear.errors import SettingsError
-from dear.limits import at_most
+from dear.limits import require_at_most
 from dear.text import list_names
 
 EXAMPLES = 3
@@ -17,9 +17,9 @@ MAX_LETTERS = 80
 def check_prompt_limits(classnames: Sequence[str], templates: Sequence[str]) -> None:
     """Raise LimitError for too many prompts, or for names or templates that are too long."""
     where, prompts = f"{len(classnames):,} class names", len(classnames) * len(templates)
-    at_most("prompts", prompts, where)
+    require_at_most("prompts", prompts, where)
     longest = max(map(len, (*classnames, *templates)), default=0)
-    at_most("class_name", longest, where)
+    require_at_most("class_name", longest, where)
 
 
 class PromptReader(Protocol):

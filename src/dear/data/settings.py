@@ -8,7 +8,7 @@ from string import Formatter
 from typing import Annotated, Literal, Self
 
 from dear.errors import DataError, SettingsError
-from dear.limits import at_most
+from dear.limits import require_at_most
 from dear.reading.files import ReadingError, expanded, read_lines
 from dear.reading.plain import split_list
 from dear.reading.typed import PositiveInt, Range, Share, check_fields, shown
@@ -180,7 +180,7 @@ def checked_templates(texts: list[str], source: str) -> tuple[str, ...]:
     if not texts:
         raise DataError(f"{source!r} contains no template: write one like 'a photo of a {{}}.'.")
     for text in texts:
-        at_most("class_name", len(text), f"a template that begins with {text[:40]!r}")
+        require_at_most("class_name", len(text), f"a template that begins with {text[:40]!r}")
         try:
             fields = [field for _, *field in Formatter().parse(text) if field[0] is not None]
         except ValueError:

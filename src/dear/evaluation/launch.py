@@ -24,7 +24,7 @@ from dear.errors import (
     warn,
 )
 from dear.evaluation.experiment import Experiment, Machines, Run
-from dear.evaluation.resolve import ResolvedRun, tell_of_no_effect
+from dear.evaluation.resolve import ResolvedRun, warn_of_unused_training
 from dear.evaluation.runs import RunResult, check_runs
 from dear.evaluation.session import Session
 from dear.evaluation.workers import (
@@ -143,7 +143,7 @@ def plan_runs(session: Session, experiments: Sequence[Experiment]) -> list[list[
                 tasks.append(Task(run, error))
                 continue
             own_train = run.setup.train_over(experiment.train)
-            tell_of_no_effect(run.setup, resolved[-1].settings, own_train)
+            warn_of_unused_training(run.setup, resolved[-1].settings, own_train)
             tasks.append(Task(run, resolved[-1]))
             datasets.update(zip(run.data, resolved[-1].datasets, strict=True))
         broken = check_runs(session, resolved, datasets)

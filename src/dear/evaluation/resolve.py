@@ -354,7 +354,7 @@ def takes_steps(setup: MethodSetup, settings: MethodSettings) -> bool:
     return setup.declared.trains == "in steps" and settings.allows_steps
 
 
-def tell_of_no_effect(setup: MethodSetup, settings: MethodSettings, train: Mapping[str, Any]) -> None:
+def warn_of_unused_training(setup: MethodSetup, settings: MethodSettings, train: Mapping[str, Any]) -> None:
     """Warn of settings of training that change nothing."""
     steps = takes_steps(setup, settings)
     used = used_training(train, steps=steps, images=setup.declared.trains is not None)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from dear.errors import DataError
-from dear.limits import at_most, limit
+from dear.limits import limit, require_at_most
 from dear.reading.remote import Address, as_path, is_address
 from dear.reading.remote import ReadingError as ReadingError
 
@@ -42,7 +42,7 @@ def read_bytes(path: Path, size_limit: str | None = None) -> bytes:
         return _fetch(path, size_limit or "remote_bytes")
     with opened(path) as file:
         if size_limit is not None:
-            at_most(size_limit, os.fstat(file.fileno()).st_size, path)
+            require_at_most(size_limit, os.fstat(file.fileno()).st_size, path)
         return file.read()
 
 
@@ -52,7 +52,7 @@ def _fetch(address: Address, size_limit: str) -> bytes:
         content = address.fetch(limit(size_limit) + 1)
     except FileNotFoundError as error:
         raise ReadingError(address, "No such file", missing=True) from error
-    at_most(size_limit, len(content), address)
+    require_at_most(size_limit, len(content), address)
     return content
 
 

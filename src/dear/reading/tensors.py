@@ -7,7 +7,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 from dear.errors import first_line, of_memory
-from dear.limits import at_most
+from dear.limits import require_at_most
 from dear.reading.files import ReadingError, opened
 
 MAX_DIMENSIONS, MAX_SIZES = 8, 2**40  # of a tensor, and the product of its sizes, zeros left out
@@ -29,7 +29,7 @@ def map_tensors(path: Path, size_limit: str = "tensor_bytes") -> dict[str, Tenso
     shapes that no tensor can have; LimitError.
     """
     with opened(path):
-        at_most(size_limit, path.stat().st_size, path)
+        require_at_most(size_limit, path.stat().st_size, path)
     try:
         with safe_open(path, framework="pt") as file:
             for name in file.keys():  # noqa: SIM118 (no mapping)

@@ -155,8 +155,8 @@ def mistakes_page(
     if not parts:
         return {}
     runs_of = grouped(parts, lambda part: (part.protocol, part.dataset, part.method))
-    at_most = [part for some in runs_of.values() for part in some if part.shots == max(p.shots for p in some)]
-    visible = [part for part in at_most if part.method in (main, reference)] or at_most
+    largest = [part for some in runs_of.values() for part in some if part.shots == max(p.shots for p in some)]
+    visible = [part for part in largest if part.method in (main, reference)] or largest
     several_protocols = len({part.protocol for part in parts}) > 1
     datasets = defaultdict[str, dict[str, list[tuple[RunMistakes, MistakesSection]]]](dict)
     names = Counter[str]()

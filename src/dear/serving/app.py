@@ -23,7 +23,7 @@ from dear.adapters.wording import UNOWNED, explain_features, name_likenesses
 from dear.backbone.names import TINY
 from dear.data.images.decode import encode_png
 from dear.errors import DearError
-from dear.limits import at_most
+from dear.limits import require_at_most
 from dear.methods.optional import token_layout
 from dear.reading.plain import read_weights, split_list
 from dear.serving.guarded import add_files, as_refused, check_parameters, guard
@@ -317,7 +317,7 @@ async def read_upload(request: Request, limits: Limits, *, with_classes: bool = 
 
 def split_words(text: str | None) -> list[str] | None:
     """Comma-separated words, quoted as on the command line; None for none. Raises LimitError, Refused."""
-    at_most("request_text", len(text or ""), "the request")
+    require_at_most("request_text", len(text or ""), "the request")
     try:
         return [*filter(None, split_list(text or ""))] or None
     except ValueError as error:

@@ -39,7 +39,7 @@ from dear.data.sources.corrections import (
 )
 from dear.data.sources.folder import image_files
 from dear.errors import DataError, DearError, first_line
-from dear.limits import LimitError, at_most
+from dear.limits import LimitError, require_at_most
 from dear.reading.files import expanded
 from dear.retrieval.encoder import HeadEncoder
 from dear.retrieval.index import Index, pair_weights, read_indexed
@@ -167,8 +167,10 @@ class Service:
         if known is not None:
             return known
         per_image = self.predictor.method.declaration.text_depends_on_image
-        at_most("request_classes_per_image" if per_image else "request_classes", len(names), "the request")
-        at_most("class_name", max(map(len, names)), "the request")
+        require_at_most(
+            "request_classes_per_image" if per_image else "request_classes", len(names), "the request"
+        )
+        require_at_most("class_name", max(map(len, names)), "the request")
         return await run_in(self._names, self.predictor.vocabulary, names)
 
     async def predict(self, data: bytes, vocabulary: Vocabulary, top: int) -> dict[str, Any]:
@@ -225,8 +227,8 @@ class Service:
         table = None if self.data is None else corrections_file(self.data)
         if table is None:
             raise Refused(404, "not-found", "this server keeps no corrections: start it with --data FOLDER.")
-        at_most("class_name", len(label), "the request")
-        at_most("class_name", len(name), "the request")
+        require_at_most("class_name", len(label), "the request")
+        require_at_most("class_name", len(name), "the request")
         if not plain_name(label):
             raise Refused(400, "parameter", "label is empty: give a class, or none.")
         await self.decode(image)

@@ -59,7 +59,7 @@ def train(
     settings = _with_precision(method, settings)
     method.text_chunk = settings.text_chunk
     if isinstance(method, UsesAllImages):
-        _prepare(method, training_images(method, images, settings, seed, cache))
+        _use_all_images(method, training_images(method, images, settings, seed, cache))
     if not method.takes_steps:
         return []
     hooks, batches = step_hooks(method), Batches(method, images, settings, seed, cache)
@@ -129,7 +129,7 @@ def _with_precision(method: Method, settings: TrainSettings) -> TrainSettings:
     return replace(settings, precision=precision_for(method.clip, settings.precision))
 
 
-def _prepare(method: Method, images: TrainingImages) -> None:
+def _use_all_images(method: Method, images: TrainingImages) -> None:
     """Call the method's ``before_training``. Raises WeightsError if the features do not allow it."""
     assert isinstance(method, UsesAllImages)
     try:

@@ -15,7 +15,7 @@ from huggingface_hub import constants
 
 from dear.backbone.names import HUB, hub_name, is_architecture
 from dear.errors import WeightsError, first_line
-from dear.limits import LimitError, at_most
+from dear.limits import LimitError, require_at_most
 from dear.reading.files import ReadingError, expanded
 from dear.reading.plain import read_json
 from dear.reading.typed import shown, typed
@@ -113,7 +113,7 @@ def _download(repository: str, file: str, title: str, size_limit: str, **options
     """
     plan = huggingface_hub.hf_hub_download(repository, file, dry_run=True, **options)
     limit = "json_bytes" if file.endswith(".json") else size_limit
-    at_most(limit, plan.file_size or 0, f"{file} of {repository}")
+    require_at_most(limit, plan.file_size or 0, f"{file} of {repository}")
     if title and plan.will_download and not file.endswith(".index.json"):
         print(
             f"dear: fetching {title} once from {constants.ENDPOINT}/{repository}, "
@@ -203,7 +203,7 @@ class Repository:
         path, size = self.find(files, title=title), 0
         for name in list_shards(path) if path.name.endswith(INDEX) else ():
             size += self.find((name,), title=title).stat().st_size
-            at_most("tensor_bytes", size, path)
+            require_at_most("tensor_bytes", size, path)
         return path
 
 

@@ -38,7 +38,7 @@ from dear.backbone.names import (
     weights_name,
 )
 from dear.errors import DearError, WeightsError, first_line
-from dear.limits import at_most
+from dear.limits import require_at_most
 from dear.reading.files import ReadingError, expanded
 from dear.reading.typed import shown
 from dear.text import printable
@@ -225,10 +225,10 @@ def _outline(form: Format) -> Any:
             f"{form.name} does not fit: open_clip cannot build it ({first_line(error)})."
         ) from error
     if form.is_bounded:
-        at_most("parameters", sum(parameter.numel() for parameter in network.parameters()), form.name)
+        require_at_most("parameters", sum(parameter.numel() for parameter in network.parameters()), form.name)
     require_fit(network, form.name)
     if form.is_bounded:
-        at_most("patches", patches := count_patches(network), form.name)
+        require_at_most("patches", patches := count_patches(network), form.name)
         if not patches:
             raise WeightsError(
                 f"{form.name} does not fit: the patches of its image tower are larger than its pictures."

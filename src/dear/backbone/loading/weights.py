@@ -18,7 +18,7 @@ from dear.backbone import openclip as open_clip
 from dear.backbone.loading import hub
 from dear.backbone.names import LICENSE, MAX_LISTED, REAL, SIZE, WEIGHTS, BackboneName
 from dear.errors import WeightsError, first_line, of_memory, warn
-from dear.limits import LimitError, at_most
+from dear.limits import LimitError, require_at_most
 from dear.reading.files import ReadingError, expanded
 from dear.reading.tensors import map_tensors
 from dear.text import list_names, nearest_first
@@ -113,11 +113,11 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     try:
         if path.suffix == ".safetensors":
             return map_tensors(path)
-        at_most("tensor_bytes", path.stat().st_size, path)
+        require_at_most("tensor_bytes", path.stat().st_size, path)
         if not path.name.endswith(hub.INDEX):
             return _read_pickled(path)
         files = [path.parent / file for file in hub.list_shards(path)]
-        at_most("tensor_bytes", sum(file.stat().st_size for file in files), path)
+        require_at_most("tensor_bytes", sum(file.stat().st_size for file in files), path)
         return {name: tensor for file in files for name, tensor in read_weights(file).items()}
     except (WeightsError, LimitError):
         raise

@@ -20,7 +20,7 @@ from PIL import Image, ImageCms, ImageFile, TiffImagePlugin, UnidentifiedImageEr
 
 from dear.data.images.video import HELP, HOW, is_video, read_frame, split_frame
 from dear.errors import DataError, first_line
-from dear.limits import LimitError, at_most
+from dear.limits import LimitError, require_at_most
 from dear.reading.files import ReadingError, read_bytes
 from dear.reading.remote import as_path
 
@@ -105,22 +105,22 @@ def open_image(content: bytes) -> ImageFile.ImageFile:
     """
     _register_heic()
     if content.startswith(b"\xff\xd8"):  # each scan of a few bytes may cover the whole picture
-        at_most("image_scans", _count_scans(content), "its content")
+        require_at_most("image_scans", _count_scans(content), "its content")
     try:
         with _without_limit_of_pillow():
             file = Image.open(io.BytesIO(content), formats=PLUGINS)
     except UnidentifiedImageError:  # Pillow's message names the buffer, not the file
         raise ValueError(f"it is not an image of a supported format: {FORMATS}") from None
     width, height = file.size
-    at_most("image_pixels", width * height, f"its header ({width} x {height})")
+    require_at_most("image_pixels", width * height, f"its header ({width} x {height})")
     return file
 
 
 @contextmanager
 def _without_limit_of_pillow() -> Iterator[None]:
-    """Context in which Pillow leaves the number of pixels to `at_most`, which names its variable: it would
-    warn above 89 million, and refuse twice as many whatever the limit is. Pictures are opened in threads, and
-    the last one restores its limit.
+    """Context in which Pillow leaves the number of pixels to `require_at_most`, which names its variable: it
+    would warn above 89 million, and refuse twice as many whatever the limit is. Pictures are opened in
+    threads, and the last one restores its limit.
     """
     with _opening:
         _open_now.append(Image.MAX_IMAGE_PIXELS if not _open_now else _open_now[0])

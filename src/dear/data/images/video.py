@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dear.errors import DataError, first_line, installation
-from dear.limits import at_most, limit
+from dear.limits import limit, require_at_most
 from dear.reading.files import ReadingError, opened
 from dear.reading.remote import as_path
 from dear.text import plural
@@ -93,7 +93,7 @@ def _find_frame(container: Any, stream: Any, seconds: float, *, or_first: bool =
     """The last frame until a time; if all are later None, or the first."""
     first, best = (stream.start_time or 0) * stream.time_base, None
     for number, frame in enumerate(container.decode(stream)):
-        at_most("video_frames", number + 1, "to reach one picture")
+        require_at_most("video_frames", number + 1, "to reach one picture")
         if frame.pts is not None and float(frame.pts * frame.time_base - first) > seconds + NEAR:
             return frame if best is None and or_first else best
         best = frame
@@ -129,7 +129,7 @@ def _open(video: Path) -> Iterator[tuple[Any, Any]]:
             decoder: Any = stream.codec_context
             if decoder.codec.name not in CODECS:
                 raise ValueError(f"its codec, {decoder.codec.name}, is not read: convert it to H.264")
-            at_most("image_pixels", decoder.width * decoder.height, "its pictures")
+            require_at_most("image_pixels", decoder.width * decoder.height, "its pictures")
             decoder.options = {"max_pixels": str(limit("image_pixels"))}  # those that come later too
             decoder.thread_count = 1  # files are read in threads
             yield container, stream

@@ -19,7 +19,7 @@ from dear.data.sources import table
 from dear.data.sources.folder import enter_wrappers
 from dear.data.sources.paths import require_inside
 from dear.errors import DataError, DearError, OutputError, rename_in_faults
-from dear.limits import at_most
+from dear.limits import require_at_most
 from dear.reading.files import CORRECTIONS, expanded, is_passed_over, opened
 from dear.reading.remote import Address
 from dear.text import fingerprint
@@ -60,7 +60,7 @@ def unpack(archive: Path, cache: Path) -> tuple[Path, list[str]]:
                 raise DataError(f"{archive} contains no images: pack a folder of images, in {FORMATS}.")
             size = sum(info.file_size for info in data.values())
             if size > MODEST:
-                at_most("unpacked_ratio", -(-size // archive.stat().st_size), archive)
+                require_at_most("unpacked_ratio", -(-size // archive.stat().st_size), archive)
             target = folder_of(archive, cache)
             if not target.is_dir():
                 _unpack_into(archive, target, file, members, data)

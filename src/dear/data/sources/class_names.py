@@ -13,7 +13,7 @@ from pathlib import Path
 from unicodedata import normalize
 
 from dear.errors import DataError
-from dear.limits import at_most
+from dear.limits import require_at_most
 from dear.reading.files import ReadingError, read_lines
 from dear.reading.plain import read_csv, read_json
 from dear.text import FEW, compose, list_names, plural, without_surrogates
@@ -87,8 +87,8 @@ def require_distinct(source: str, keys: Sequence[str], names: Sequence[str]) -> 
     """Raise DataError for a class that is listed twice, two of the same `plain_name`, and a name that is
     empty or not in UTF-8; LimitError for too many or too long ones.
     """
-    at_most("prompts", len(names), source)
-    at_most("class_name", max(map(len, names), default=0), source)
+    require_at_most("prompts", len(names), source)
+    require_at_most("class_name", max(map(len, names), default=0), source)
     if len({*keys}) < len(keys):
         raise DataError(f"{source}: {with_spaces(Counter(keys).most_common(1)[0][0])!r} is listed twice.")
     seen: dict[str, str] = {}

@@ -16,7 +16,7 @@ from dear.backbone.attention import ComputedBiases
 from dear.backbone.change import Injection
 from dear.backbone.clip import Clip, span_start
 from dear.errors import RoleTableError
-from dear.limits import at_most
+from dear.limits import require_at_most
 from dear.methods.base import (
     ImageFeatures,
     Labels,
@@ -145,7 +145,7 @@ class Dear(Method, PlacesTokens, HasFusion):
         original = self.original = tower.side**2 + 1
         layers = range(self.image_from, tower.depth + 1)
         values = len(layers) * tower.heads * (original + len(self.attribute_tokens)) ** 2
-        at_most("mask_values", values, f"{s.folder()} on this model")
+        require_at_most("mask_values", values, f"{s.folder()} on this model")
         masks = [
             role_mask(self.roles, layer, tower.heads, original, s.tokens, s.core_mask) for layer in layers
         ]

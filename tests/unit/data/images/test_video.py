@@ -223,7 +223,7 @@ def test_pixels_and_frames_are_limited(tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_later_part_with_more_pixels_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The decoder itself has the limit, whatever the header says."""
     file = write_video(tmp_path / "a.mp4", plain())
-    monkeypatch.setattr(videos, "at_most", lambda *_: None)
+    monkeypatch.setattr(videos, "require_at_most", lambda *_: None)
     monkeypatch.setenv("DEAR_LIMIT_IMAGE_PIXELS", "4095")
     with pytest.raises(DataError, match="cannot read the video"):
         decode(Path(f"{file}#t=0.000"))
