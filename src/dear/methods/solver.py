@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float
-from scipy.optimize import minimize
 from torch import Tensor
 
 from dear.methods.shared import find_basis
@@ -31,6 +30,7 @@ def find_minimum(
     """Where the function is least, from ``start`` on, until no derivative is above ``enough``; after so many
     ``steps`` at the latest. No coordinate is below 0 if ``is_positive``.
     """
+    from scipy.optimize import minimize  # predictions do without it
 
     def evaluate(values: np.ndarray) -> tuple[float, np.ndarray]:
         value, gradient = objective(torch.from_numpy(values).to(start).view_as(start))

@@ -267,7 +267,7 @@ def test_the_export_says_the_same(photos: Path, tmp_path: Path) -> None:
     predictor = Predictor(fit(photos, method="dear+", review=False, verbose=False), "cpu")
     rt = pytest.importorskip("onnxruntime", reason="the extra export is not installed")
     done = export(predictor, tmp_path / "model.onnx")
-    assert done.outputs == ("logits", "probabilities", "none_of_these", "features")
+    assert done.outputs == ("logits", "probabilities", "none_of_these", "features", "evidence")
     save(tmp_path / "other.png", (250, 240, 30), 1)
     tests = [*sorted((photos / "test").rglob("*.png"))[::9], tmp_path / "other.png"]
     pixels = torch.stack([predictor.preprocess(path) for path in tests])

@@ -91,7 +91,7 @@ def test_a_trained_method_is_seen_in_its_export_and_in_attention(small_clip: Cli
     want = method.image_features(method.image_trunk(pixels())).transpose(0, 1)
     frozen.set_classes(method.classnames, ["{}"])
     exported, of_frozen = (
-        ExportedModel(Vocabulary.of(one, "32-true"), 1.0, None)(pixels())[-1] for one in (method, frozen)
+        ExportedModel(Vocabulary.of(one, "32-true"), 1.0, None)(pixels())[-2] for one in (method, frozen)
     )
     torch.testing.assert_close(exported, want, rtol=1e-5, atol=1e-5)
     assert not torch.allclose(want, of_frozen, atol=1e-3)

@@ -125,6 +125,8 @@ def minimize_loss(batches: Batches, minima: Float[Tensor, "term"]) -> Float[Tens
             break
         step = torch.zeros_like(weights)
         step[free] = invert_nearly_positive(curvature[free][:, free])[0] @ gradient[free]
+        if gradient @ step <= torch.finfo(loss.dtype).eps * loss:  # what is left to gain is rounding
+            break
         size = 1.0
         while size > ENOUGH:
             trial = torch.maximum(weights - size * step, minima)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dear.adapters.review import apply_labels
+from dear.adapters.labels import apply_labels
 from dear.cli.predict import _paths
 from dear.data.check import check_dataset
 from dear.data.images import video as videos
