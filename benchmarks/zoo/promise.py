@@ -9,6 +9,7 @@ import argparse
 import csv
 import json
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -71,28 +72,33 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=ROOT / "zoo", help="for packages")
     parser.add_argument("--model", default="lite")
     options = parser.parse_args()
-    rows = list[list[str]]()
-    for name in ("digits8", "mnist28"):
-        digits, read = read_digits(Packages(options.folder / "packages"), name), dict[str, torch.Tensor]()
-        orders = [stream(digit).permutation(len(of_digit)) for digit, of_digit in enumerate(digits)]
-        with tempfile.TemporaryDirectory() as scratch:
-            last = slice(DRAWS * EACH, DRAWS * EACH + TESTED)
-            tested = write_part(Path(scratch) / "tested", digits, orders, last)
-            for draw in range(DRAWS):
-                part = slice(draw * EACH, (draw + 1) * EACH)
-                to_fit = write_part(Path(scratch) / str(draw), digits, orders, part)
-                bundle = dear.fit(to_fit, model=options.model, review=False, verbose=False)
-                assert bundle.scores is not None
-                assert bundle.scores.interval is not None
-                promise = bundle.scores.accuracy, *bundle.scores.interval
-                measured = measure(dear.Predictor(bundle), tested, read)
-                numbers = [*(100 * share for share in promise), measured]
-                rows.append([name, options.model, str(draw), bundle.method, *(f"{n:.1f}" for n in numbers)])
-                print(*rows[-1], flush=True)
     with RESULTS.open("w", encoding="utf-8", newline="") as file:
-        csv.writer(file).writerows(
-            [["set", "model", "draw", "method", "promised", "low", "high", "measured"], *rows]
-        )
+        rows = csv.writer(file)
+        rows.writerow(["set", "model", "draw", "method", "promised", "low", "high", "measured"])
+        for name in ("digits8", "mnist28"):
+            for row in try_digits(read_digits(Packages(options.folder / "packages"), name), options.model):
+                rows.writerow([name, options.model, *row])
+                file.flush()
+                print(name, *row, flush=True)
+
+
+def try_digits(digits: list[np.ndarray], model: str) -> Iterator[list[str]]:
+    """The draw, the method, the promise with its interval and what is measured, in percent, of each draw."""
+    orders = [stream(digit).permutation(len(of_digit)) for digit, of_digit in enumerate(digits)]
+    read = dict[str, torch.Tensor]()
+    with tempfile.TemporaryDirectory() as scratch:
+        last = slice(DRAWS * EACH, DRAWS * EACH + TESTED)
+        tested = write_part(Path(scratch) / "tested", digits, orders, last)
+        for draw in range(DRAWS):
+            part = slice(draw * EACH, (draw + 1) * EACH)
+            to_fit = write_part(Path(scratch) / str(draw), digits, orders, part)
+            bundle = dear.fit(to_fit, model=model, review=False, verbose=False)
+            assert bundle.scores is not None
+            assert bundle.scores.interval is not None
+            promise = bundle.scores.accuracy, *bundle.scores.interval
+            measured = measure(dear.Predictor(bundle), tested, read)
+            numbers = [*(100 * share for share in promise), measured]
+            yield [str(draw), bundle.method, *(f"{number:.1f}" for number in numbers)]
 
 
 if __name__ == "__main__":
