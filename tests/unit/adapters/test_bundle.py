@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file, save, save_file
 from torch import Tensor
 
-from dear.adapters.bundle import Bundle, distinct
+from dear.adapters.bundle import Bundle, require_distinct_names
 from dear.adapters.bundle_config import ADAPTER, CARD, CONFIG, check_bundle, check_writable, config_hash
 from dear.adapters.facts import TrainingFacts
 from dear.adapters.predictor import Predictor
@@ -275,6 +275,6 @@ def test_without_the_hub(folder: Path) -> None:
     [["a", "b", "A"], ["a", " "], [], ["tree_house", "tree house"], ["ol\xe9", "ole\u0301"], ["ol\udce9"]],
 )
 def test_names_are_distinct(wrong: list[str]) -> None:
-    assert distinct(["a", "b"]) == ("a", "b")
+    assert require_distinct_names(["a", "b"]) == ("a", "b")
     with pytest.raises(DataError, match="the classes"):
-        distinct(wrong)
+        require_distinct_names(wrong)

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dear.adapters.bundle import distinct
+from dear.adapters.bundle import require_distinct_names
 from dear.adapters.predictor import Predictor
 from dear.adapters.results import write_predictions
 from dear.cli.output import PrintableConsole
@@ -48,7 +48,7 @@ def printed(result: Predicted) -> str:
 def test_a_class_name_is_refused_or_shown_as_text(names: list[str]) -> None:
     refusal = ""
     try:
-        classes = distinct(names)
+        classes = require_distinct_names(names)
         predictions = predictor().predict([picture()], top=3, classes=classes)
     except DearError as error:
         refusal = str(error)
