@@ -9,7 +9,6 @@ import argparse
 import csv
 import json
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -79,47 +78,42 @@ def written_zoo() -> str:
     kept = [is_kept(row) for row in results if is_kept(row) is not None]
     total = {"set": f"mean of {len(results)}", "holds": f"{sum(kept)} of {len(kept)}", **means}
     rows.append(total | {"CPU s": mean_of(results, "CPU s")})
-    promises = [Promise.of(row) for row in results if is_kept(row) is not None]
-    expected, apart = sum(one.expected for one in promises), sum(one.is_apart for one in promises)
+    counts = [count_right(row) for row in results if is_kept(row) is not None]
+    expected, apart = sum(chance_to_hold(*row) for row in counts), sum(is_apart(*row) for row in counts)
     note = (
-        f"What is measured on so few images varies too: intervals of exactly right promises would hold "
-        f"{expected:.1f} of {len(promises)} on average. Promised and measured are apart beyond chance "
-        f"(95%, beta-binomial) on {apart} of {len(promises)}."
+        "The accuracy on so few images varies by chance too: if each promise were exactly right, the "
+        f"intervals would hold it on {expected:.1f} of {len(counts)} sets on average. On {apart} of "
+        f"{len(counts)} sets the promise and the measured accuracy differ by more than chance (95%, "
+        "beta-binomial)."
     )
     return "\n".join([*table(rows), "", note]) + "\n"
 
 
-@dataclass(frozen=True)
-class Promise:
-    """What a promise is worth.
+def count_right(row: dict[str, str]) -> tuple[int, int, int, int]:
+    """Images that are right by the promise, of how many; kept-aside images that are right, of how many."""
+    images, kept_aside = int(row["images"]), int(row["kept aside"])
+    promised, measured = float(row["promised"]) / 100, float(row["dear fit"]) / 100
+    return round(promised * images), images, round(measured * kept_aside), kept_aside
 
-    Attributes:
-        expected: How likely its interval, Wilson's, holds the share that is measured, if the shares of images
-            that are right are the same.
-        is_apart: Whether the measured share is outside of 95% of what the promised one foretells.
+
+def chance_to_hold(promised: int, images: int, measured: int, kept_aside: int) -> float:
+    """How likely Wilson's interval of the promised share holds the measured one, if both are of the same
+    classifier and images vary by chance alone.
     """
+    share, counts = (promised + measured) / (images + kept_aside), np.arange(kept_aside + 1)
+    likely, chance = binom.pmf(counts, kept_aside, share), 0.0
+    for number, weight in enumerate(binom.pmf(np.arange(images + 1), images, share)):
+        low, high = share_interval(number, images)
+        chance += weight * likely[(counts / kept_aside >= low) & (counts / kept_aside <= high)].sum()
+    return float(chance)
 
-    expected: float
-    is_apart: bool
 
-    @classmethod
-    def of(cls, row: dict[str, str]) -> "Promise":
-        """That of a row."""
-        images, kept_aside = int(row["images"]), int(row["kept aside"])
-        promised, measured = (
-            round(float(row[of]) / 100 * number)
-            for of, number in (("promised", images), ("dear fit", kept_aside))
-        )
-        share = (promised + measured) / (images + kept_aside)
-        likely, counts = binom.pmf(range(kept_aside + 1), kept_aside, share), np.arange(kept_aside + 1)
-        expected = 0.0
-        for number, weight in enumerate(binom.pmf(range(images + 1), images, share)):
-            low, high = share_interval(number, images)
-            is_held = (counts / kept_aside >= low) & (counts / kept_aside <= high)
-            expected += float(weight * likely[is_held].sum())
-        foretold = betabinom(kept_aside, promised + 0.5, images - promised + 0.5)  # by Jeffreys' prior
-        below, above = foretold.cdf(measured), foretold.sf(measured - 1)
-        return cls(expected, bool(min(below, above) < (1 - LEVEL) / 2))
+def is_apart(promised: int, images: int, measured: int, kept_aside: int) -> bool:
+    """Whether the measured share lies outside of 95% of what the promised one predicts: a beta-binomial
+    distribution, from Jeffreys' prior.
+    """
+    predicted = betabinom(kept_aside, promised + 0.5, images - promised + 0.5)
+    return bool(min(predicted.cdf(measured), predicted.sf(measured - 1)) < (1 - LEVEL) / 2)
 
 
 def is_kept(row: dict[str, str]) -> bool | None:

@@ -79,12 +79,19 @@ class CostTable:
         """The number of the class with the least expected cost for each image, item x class; -1 where a
         person costs less.
         """
-        import numpy as np
+        return decide_by_costs(probabilities, self.matrix(classes), self.of_person(classes))
 
-        expected, asked = probabilities @ self.matrix(classes), self.of_person(classes)
-        if not np.isfinite(asked).all():
-            return np.asarray(expected.argmin(axis=1))
-        return np.where(probabilities @ asked < expected.min(axis=1), -1, expected.argmin(axis=1))
+
+def decide_by_costs(
+    probabilities: "NDArray[Any]", costs: "NDArray[Any]", of_person: "NDArray[Any]"
+) -> "NDArray[Any]":
+    """As `CostTable.decide`, by its `matrix` and what it has `of_person`."""
+    import numpy as np
+
+    expected = probabilities @ costs
+    if not np.isfinite(of_person).all():
+        return np.asarray(expected.argmin(axis=1))
+    return np.where(probabilities @ of_person < expected.min(axis=1), -1, expected.argmin(axis=1))
 
 
 def read_costs(costs: Mapping[Any, float] | Path | str) -> CostTable:

@@ -123,7 +123,7 @@ class BundleScores:
         calibration_error: Expected calibration error (fraction), with the bundle's temperature.
         confidence: The mean probability of the predicted classes.
         confusions: The three most frequent: class, predicted class, number of images.
-        per_class: Accuracy per class, for the classes that have images.
+        per_class, class_images: Accuracy and number of images of each class that has images.
         refused: Share of the images that looks like none of the known classes; None if nothing is refused.
         let_through: Share of other images that does not.
         twins, twins_right: Images that are near-duplicates of training images or of one group with them, and
@@ -159,6 +159,7 @@ class BundleScores:
     groups: ImageCount = 0
     interval: tuple[Share, Share] | None = None
     gain_interval: tuple[Gain, Gain] | None = None
+    class_images: Mapping[str, ImageCount] = field(default_factory=dict)
     steered: SteeredScores | None = None
     decided: Decided | None = None
 

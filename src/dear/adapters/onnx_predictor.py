@@ -13,9 +13,9 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dear.adapters.operating import DECIDED, TO_A_PERSON
-from dear.adapters.results import EVIDENCE, ClassScore, Prediction, Unreadable
-from dear.adapters.wording import UNOWNED
+from dear.adapters.costs import decide_by_costs
+from dear.adapters.operating import decide_by_thresholds, name_choices
+from dear.adapters.results import EVIDENCE, ClassScore, Prediction, Unreadable, is_sum, name_evidence
 from dear.backbone.preprocess import Preprocess
 from dear.data.images.decode import decode_image, image_path
 from dear.data.images.views import make_view
@@ -160,36 +160,30 @@ class OnnxPredictor:
         shares = np.exp(scaled - scaled.max(axis=1, keepdims=True))
         shares /= shares.sum(axis=1, keepdims=True)
         refused = answers.get(NONE, np.zeros(len(logits), dtype=bool))
+        choices = self._decide(shares, refused)
+        parts = evidence if is_sum(logits, evidence.sum(axis=1)) else evidence[:, :0]
         for row, best in enumerate(np.argsort(-shares, axis=1, kind="stable")[:, :top].tolist()):
             scores = tuple(
                 ClassScore(
                     self.classes[label],
                     float(shares[row, label]),
                     float(logits[row, label]),
-                    self._name_evidence(evidence[row, :, label].tolist()),
+                    name_evidence(parts[row, :, label].tolist(), self.features, self._without_heads),
                 )
                 for label in best
             )
-            yield scores, bool(refused[row]), *self._decide(shares[row], is_refused=bool(refused[row]))
+            yield scores, bool(refused[row]), *choices[row]
 
-    def _name_evidence(self, parts: Sequence[float]) -> dict[str, float]:
-        """As of a `Predictor`: attributes that own no head are summed into one part."""
-        by_name = dict(zip(self.features, parts, strict=True))
-        without = [by_name.pop(name) for name in self._without_heads]
-        return by_name | ({UNOWNED: sum(without)} if without else {})
-
-    def _decide(self, shares: "NDArray[Any]", *, is_refused: bool) -> tuple[str, str]:
-        """What the operating point of the file says of an image; both empty without one."""
+    def _decide(self, shares: "NDArray[Any]", refused: "NDArray[Any]") -> list[tuple[str, str]]:
+        """What the operating point of the file says of each image; both empty without one."""
         import numpy as np
 
         if self._operating is None:
-            return "", ""
+            return [("", "")] * len(shares)
         if "costs" in self._operating:
-            expected, asked = shares @ np.array(self._operating["costs"]), self._operating["person"]
-            best = int(expected.argmin())
-            is_decided = None in asked or float(shares @ np.array(asked)) >= expected[best]
+            of_person = np.array(self._operating["person"], dtype=float)  # null is NaN, as is no person
+            choices = decide_by_costs(shares, np.array(self._operating["costs"]), of_person)
         else:
-            best = int(shares.argmax())
-            threshold = self._operating["thresholds"][best]
-            is_decided = shares[best] >= (math.inf if threshold is None else threshold)
-        return (DECIDED, self.classes[best]) if is_decided and not is_refused else (TO_A_PERSON, "")
+            thresholds = [math.inf if each is None else each for each in self._operating["thresholds"]]
+            choices = decide_by_thresholds(shares, thresholds)
+        return name_choices(choices, refused.tolist(), self.classes)

@@ -100,14 +100,30 @@ class OperatingPoint:
         """The number of the class that each image, item x class, is decided to be of; -1 for one that goes to
         a person.
         """
-        import numpy as np
-
         if self.costs is not None:
             return self.costs.decide(probabilities, classes)
-        best = probabilities.argmax(axis=1)
-        needed = np.array([self.threshold_of(name) for name in classes])[best]
-        is_decided = probabilities[np.arange(len(best)), best] >= needed
-        return np.where(is_decided, best, -1)
+        return decide_by_thresholds(probabilities, [self.threshold_of(name) for name in classes])
+
+
+def decide_by_thresholds(probabilities: "NDArray[Any]", thresholds: Sequence[float]) -> "NDArray[Any]":
+    """As `OperatingPoint.decide`, by the least probability at which each class is decided."""
+    import numpy as np
+
+    best = probabilities.argmax(axis=1)
+    is_decided = probabilities[np.arange(len(best)), best] >= np.array(thresholds)[best]
+    return np.where(is_decided, best, -1)
+
+
+def name_choices(
+    choices: "NDArray[Any]", refused: Sequence[bool], classes: Sequence[str]
+) -> list[tuple[str, str]]:
+    """Whether each image is decided or goes to a person, as those do that are ``refused`` as of none of the
+    classes, and the class that it is decided to be of.
+    """
+    return [
+        (TO_A_PERSON, "") if is_refused or choice < 0 else (DECIDED, classes[choice])
+        for choice, is_refused in zip(choices.tolist(), refused, strict=True)
+    ]
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,9 @@ from torch import Tensor
 from dear.adapters.bundle import Bundle
 from dear.adapters.encoder import BATCH, Encoder
 from dear.adapters.feature_reader import ImageReader
-from dear.adapters.operating import DECIDED, TO_A_PERSON
-from dear.adapters.results import ClassScore, Prediction, Suggestion, Unreadable
+from dear.adapters.operating import name_choices
+from dear.adapters.results import ClassScore, Prediction, Suggestion, Unreadable, is_sum, name_evidence
 from dear.adapters.vocabulary import Vocabulary
-from dear.adapters.wording import UNOWNED
 from dear.curation.outliers import Refusal
 from dear.curation.twins import choose_all, margins
 from dear.data.images.forms import is_image
@@ -189,11 +188,8 @@ class Predictor(Encoder):
         if point is None or vocabulary.classes != self.classes or vocabulary.unchanged is not None:
             return [("", "")] * len(image)
         logits = vocabulary.logits(image.transpose(0, 1)).double() / self.bundle.temperature
-        choices = point.decide(logits.softmax(dim=1).cpu().numpy(), self.classes).tolist()
-        return [
-            (TO_A_PERSON, "") if is_refused or choice < 0 else (DECIDED, self.classes[choice])
-            for choice, is_refused in zip(choices, refused, strict=True)
-        ]
+        choices = point.decide(logits.softmax(dim=1).cpu().numpy(), self.classes)
+        return name_choices(choices, refused, self.classes)
 
     @torch.no_grad()
     def best_classes(
@@ -207,7 +203,7 @@ class Predictor(Encoder):
         image = features.transpose(0, 1)
         logits, evidence = vocabulary.logits(image), vocabulary.evidence(image)
         self.require_finite(vocabulary.text, logits, evidence)
-        if not is_sum(logits, evidence):
+        if not is_sum(logits, evidence.sum(dim=0)):
             warn(
                 f"no evidence is shown: the parts of the features do not sum to the scores of "
                 f"{self.bundle.method}. Its class can say what each adds, by a method evidence(image, text)."
@@ -221,23 +217,9 @@ class Predictor(Encoder):
                     vocabulary.classes[label],
                     float(probabilities[row, label]),
                     float(logits[row, label]),
-                    self._evidence(evidence[:, row, label].tolist()),
+                    name_evidence(evidence[:, row, label].tolist(), self.features, self.without_heads),
                 )
                 for label in labels
             )
             for row, labels in enumerate(best.tolist())
         ]
-
-    def _evidence(self, parts: Sequence[float]) -> dict[str, float]:
-        """The part of each feature by name; attributes that own no head are summed into one part."""
-        if not parts:
-            return {}
-        by_name = dict(zip(self.features, parts, strict=True))
-        scores_without_heads = [by_name.pop(name) for name in self.without_heads]
-        return by_name | ({UNOWNED: sum(scores_without_heads)} if scores_without_heads else {})
-
-
-def is_sum(logits: Float[Tensor, "batch class"], evidence: Float[Tensor, "feature batch class"]) -> bool:
-    """True if the scores are the sum of the parts of the features, up to rounding."""
-    difference = (evidence.sum(dim=0) - logits).abs().amax()
-    return bool(difference <= 1e-3 * (1 + logits.abs().amax()))

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from dear.adapters.wording import UNOWNED
 from dear.data.sources.table import CHECKED, DECISION, LABELS, NONE, PREDICTED, SUGGESTED, holds_answers
 from dear.errors import DataError, OutputError, SettingsError
 from dear.reading.files import expanded
@@ -31,6 +32,22 @@ class ClassScore:
     probability: float
     logit: float
     evidence: dict[str, float]
+
+
+def is_sum(logits: Any, parts: Any) -> bool:
+    """True if scores are the sums of these parts, up to rounding; of arrays or tensors of one shape."""
+    return bool(abs(parts - logits).max() <= 1e-3 * (1 + abs(logits).max()))
+
+
+def name_evidence(
+    parts: Sequence[float], features: Sequence[str], without_heads: Sequence[str]
+) -> dict[str, float]:
+    """The part of each feature by name; attributes that own no head are summed into one part."""
+    if not parts:
+        return {}
+    by_name = dict(zip(features, parts, strict=True))
+    of_no_head = [by_name.pop(name) for name in without_heads]
+    return by_name | ({UNOWNED: sum(of_no_head)} if of_no_head else {})
 
 
 @dataclass(frozen=True)

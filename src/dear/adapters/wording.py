@@ -88,8 +88,10 @@ def describe_accuracy(scores: BundleScores) -> list[str]:
     if scores.per_class and chance > UNEVEN / len(scores.per_class):
         shares, worst = scores.per_class, min(scores.per_class, key=scores.per_class.__getitem__)
         mean = sum(shares.values()) / len(shares)
+        number = scores.class_images.get(worst)
+        of_worst = f"{shares[worst]:.1%}" + (f" of {plural(number, 'image')}" if number else "")
         line = f"The classes are uneven. If each counts the same, {mean:.1%} are right"
-        lines.append(f"{line}; least of {printable(worst)}, {shares[worst]:.1%}.")
+        lines.append(f"{line}; the worst is {printable(worst)} with {of_worst}.")
     if low <= chance and scores.twins < images:
         lines.insert(0, "Not clearly better than chance.")
     return lines

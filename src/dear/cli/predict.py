@@ -295,8 +295,7 @@ def _paths(images: Sequence[str], frames: int | None) -> Iterator[str]:
             if Path(word).suffix.lower() in SUFFIXES:
                 raise DataError(f"{word} is a table: `dear predict` takes images, `dear eval` takes tables.")
             path = image_path(word)
-            if (
-                len(images) == 1 and not path.suffix and not is_address(path)
-            ):  # of several the others are done
+            is_alone = len(images) == 1  # of several the others are done
+            if is_alone and not path.suffix and not is_address(path):
                 require_folder(path)
             yield str(path)

@@ -141,6 +141,12 @@ def per_class(predictions: Predictions) -> dict[str, float]:
     return {name: _share(correct[images]) for name, images in images_of if len(images)}
 
 
+def class_images(predictions: Predictions) -> dict[str, int]:
+    """How many images each class has, if it has any."""
+    counts = torch.bincount(predictions.labels, minlength=len(predictions.classes)).tolist()
+    return {name: count for name, count in zip(predictions.classes, counts, strict=True) if count}
+
+
 def confusions(predictions: Predictions) -> tuple[tuple[str, str, int], ...]:
     """The three most frequent confusions: the class, the predicted one, and how many images."""
     wrong = ~predictions.correct
@@ -167,7 +173,7 @@ METRICS: dict[str, Callable[[Predictions], Any]] = {
     metric.__name__: metric
     for metric in (
         accuracy, fused, decoupled, top5, zero_shot, zero_shot_for_new, gained, lost, chance, log_loss,
-        calibration_error, confidence, confusions, per_class,
+        calibration_error, confidence, confusions, per_class, class_images,
     )
 }  # fmt: skip
 

@@ -28,6 +28,7 @@ from dear.data.dataset import assemble
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.errors import DataError
+from dear.evaluation.metrics import class_images
 from dear.evaluation.predictions import Predictions
 from dear.stats import gain_interval, share_interval
 from tests.helpers.bundles import bundle_scores
@@ -211,13 +212,18 @@ def test_an_accuracy_by_labels_that_look_wrong_is_said_to_be_too_low() -> None:
 
 
 def test_uneven_classes_are_told_as_if_each_counted_the_same() -> None:
-    uneven = {"star": 1.0, "fruit": 2 / 3, "arrow": 1.0}
-    told = "\n".join(
-        describe_accuracy(bundle_scores(106, accuracy=105 / 106, chance=100 / 106, per_class=uneven))
-    )
-    assert "88.9% are right; least of fruit, 66.7%" in told  # (1 + 2/3 + 1) / 3
-    told = "\n".join(describe_accuracy(bundle_scores(106, accuracy=105 / 106, chance=0.4, per_class=uneven)))
+    """100 stars, 3 arrows and 3 fruits, of which one is wrong."""
+    uneven = {"per_class": {"star": 1.0, "fruit": 2 / 3, "arrow": 1.0}, "accuracy": 105 / 106}
+    uneven["class_images"] = {"star": 100, "fruit": 3, "arrow": 3}
+    told = "\n".join(describe_accuracy(bundle_scores(106, chance=100 / 106, **uneven)))
+    assert "88.9% are right; the worst is fruit with 66.7% of 3 images" in told  # (1 + 2/3 + 1) / 3
+    told = "\n".join(describe_accuracy(bundle_scores(106, chance=0.4, **uneven)))
     assert "uneven" not in told
+
+
+def test_the_images_of_classes_are_counted() -> None:
+    labels, logits = torch.tensor([2, 0, 2, 2]), torch.eye(4)[:, :3]
+    assert class_images(Predictions(("a", "b", "c"), labels, logits, logits, logits)) == {"a": 1, "c": 3}
 
 
 def test_a_difference_that_rounds_to_zero_has_no_minus_sign() -> None:
