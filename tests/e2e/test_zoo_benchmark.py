@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.table import chance_to_hold, is_apart
 from benchmarks.zoo import __main__ as zoo
 from benchmarks.zoo import packages
 from benchmarks.zoo.packages import Missing, Packages
@@ -95,3 +96,12 @@ def test_a_command_that_fails_is_a_row_with_the_reason(tmp_path: Path) -> None:
     error, seconds = run_dear(["fit", tmp_path, "--model", "tiny", "--out", tmp_path / "bundle"])
     assert error.startswith("dear: error: ")
     assert seconds > 0
+
+
+def test_how_often_a_right_promise_holds_and_when_it_is_not() -> None:
+    """One image each: Wilson's interval is 0 to 79% or 21 to 100%, so it holds an equal outcome alone."""
+    assert chance_to_hold(1, 1, 0, 1) == pytest.approx(1 / 2)
+    assert chance_to_hold(30, 30, 20, 20) == 1
+    assert not is_apart(50, 100, 50, 100)
+    assert is_apart(99, 100, 50, 100)
+    assert is_apart(50, 100, 99, 100)

@@ -6,6 +6,7 @@ scaled by a bound of the second derivatives (Boehning, Annals of the Institute o
 1992): those of a mean cross-entropy are at most half the mean square of the features.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn.functional import pad
 
 from dear.methods.shared import find_basis
 
@@ -51,3 +53,33 @@ def find_axes(
     inside = vectors @ basis
     squares, axes = torch.linalg.eigh(inside.T @ inside / len(vectors))
     return squares.clamp(min=0), basis @ axes
+
+
+class RegressionCoordinates:
+    """The coordinates in which a logistic regression W f + b with a penalty on |W|^2 is solved, a row of them
+    for each class. Around the mean of the features, W and b do not depend on each other.
+
+    Attributes:
+        features: The features in these coordinates, the last of which is that of b.
+        penalties: What the square of each coordinate is penalized by.
+    """
+
+    def __init__(self, features: Float[Tensor, "item embed"], penalty: float) -> None:
+        """``penalty`` is that of |W|^2 / 2 beside the mean cross-entropy."""
+        self._center = features.mean(dim=0)
+        squares, self._axes = find_axes(features - self._center)
+        self._scale = (squares / 2 + penalty).rsqrt()
+        inside = (features - self._center) @ self._axes * self._scale
+        self.features = pad(inside, (0, 1), value=math.sqrt(2))
+        self.penalties = pad(penalty * self._scale**2, (0, 1))
+
+    def start(self, classes: int) -> Float[Tensor, "class coordinate"]:
+        """Where W and b are 0."""
+        return self.features.new_zeros(classes, self.features.shape[1])
+
+    def read(
+        self, solution: Float[Tensor, "class coordinate"]
+    ) -> tuple[Float[Tensor, "class embed"], Float[Tensor, "class"]]:
+        """W and b."""
+        weight = solution[:, :-1] * self._scale @ self._axes.T
+        return weight, math.sqrt(2) * solution[:, -1] - weight @ self._center

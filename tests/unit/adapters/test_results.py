@@ -6,7 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 from dear.adapters.facts import NameCost, TrainingFacts, TriedMethod
 from dear.adapters.results import (
@@ -14,7 +16,9 @@ from dear.adapters.results import (
     Prediction,
     Suggestion,
     Unreadable,
+    is_sum,
     keep_results,
+    name_evidence,
     write_predictions,
     write_suggestions,
 )
@@ -192,3 +196,13 @@ def test_few_classes_say_little_of_a_new_name() -> None:
     ]
     assert ["may take several percent" in line for [line] in lines] == [True, False]
     assert "0.1% of the others', up to 3.2% by one name" in lines[1][0]
+
+
+def test_evidence_is_shown_if_its_parts_sum_to_the_scores() -> None:
+    parts = np.array([[[1.0, 2.0], [3.0, -1.0]]])  # of an image by feature and class
+    for kind in (np.asarray, torch.tensor):
+        assert is_sum(kind([[4.0, 1.0]]), kind(parts.sum(axis=1)))
+        assert not is_sum(kind([[4.0, 1.1]]), kind(parts.sum(axis=1)))
+    named = name_evidence([1.0, 2.0, 4.0], ["class", "color", "size"], ["color", "size"])
+    assert named == {"class": 1.0, "rest": 6.0}
+    assert name_evidence([], ["class"], []) == {}

@@ -1,14 +1,13 @@
 """The members of the ensemble: linear classifiers of unit features, each a matrix and a bias, in float64."""
 
-import math
 from collections.abc import Sequence
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch.nn.functional import normalize, pad
+from torch.nn.functional import normalize
 
-from dear.methods.solver import find_axes, find_minimum
+from dear.methods.solver import RegressionCoordinates, find_minimum
 
 SHRINKAGES = (0.1, 0.3, 0.7)
 """How far the covariances of the discriminants are shrunk towards their mean variance."""
@@ -67,28 +66,21 @@ def fit_regression(
     """Multinomial logistic regression with an L2 penalty: W and b that minimize
     |W|^2 / 2 + C sum of CE(W f + b, y), as scikit-learn's.
     """
-    items, penalty = len(features), 1 / (weight_of_loss * len(features))
-    rows, center = torch.arange(items, device=features.device), features.mean(dim=0)
-    # Around their mean, what the features weigh and the bias do not depend on each other.
-    squares, axes = find_axes(features - center)
-    scale = (squares / 2 + penalty).rsqrt()
-    scaled = pad((features - center) @ axes * scale, (0, 1), value=math.sqrt(2))
-    penalties = pad(penalty * scale**2, (0, 1))
+    items, rows = len(features), torch.arange(len(features), device=features.device)
+    coordinates = RegressionCoordinates(features, 1 / (weight_of_loss * items))
+    inside, penalties = coordinates.features, coordinates.penalties
 
     def objective(solution: Tensor) -> tuple[Tensor, Tensor]:
         """What is minimized over C n."""
-        logarithms = (scaled @ solution.T).log_softmax(dim=1)
+        logarithms = (inside @ solution.T).log_softmax(dim=1)
         weighed = penalties * solution
         loss = (weighed * solution).sum() / 2 - logarithms[rows, labels].mean()
         residuals = logarithms.exp_()
         residuals[rows, labels] -= 1
-        return loss, residuals.T @ scaled / items + weighed
+        return loss, residuals.T @ inside / items + weighed
 
-    solution = find_minimum(
-        objective, features.new_zeros(classes, len(scale) + 1), enough=ENOUGH, steps=MOST_STEPS
-    )
-    weight = solution[:, :-1] * scale @ axes.T
-    return weight, math.sqrt(2) * solution[:, -1] - weight @ center
+    start = coordinates.start(classes)
+    return coordinates.read(find_minimum(objective, start, enough=ENOUGH, steps=MOST_STEPS))
 
 
 def class_means(

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.nn.functional import normalize, pad
+from torch.nn.functional import normalize
 
 from dear.methods.base import (
     ImageFeatures,
@@ -20,7 +20,7 @@ from dear.methods.base import (
 )
 from dear.methods.linear_probe import METHOD, LinearProbeSettings
 from dear.methods.optional import UsesAllImages
-from dear.methods.solver import find_minimum
+from dear.methods.solver import RegressionCoordinates, find_minimum
 
 ENOUGH = 1e-7
 """Largest derivative of the mean loss, by what the solver varies, at which the solution is accepted: scores
@@ -64,32 +64,19 @@ class LinearProbe(Method, UsesAllImages):
         features = self.clip.image.finish(images.view(None)[:, 0]).double()
         self.length = float(features.norm(dim=-1).mean())
         unit = normalize(features, dim=-1)
-        basis = self._solver_basis(unit)
+        penalty = 1 / (self.length**2 * self.settings.c * len(unit))
+        coordinates = RegressionCoordinates(unit, penalty)
 
         @torch.enable_grad()
         def objective(solution: Tensor) -> tuple[Tensor, Tensor]:
-            parameters = solution.requires_grad_() @ basis
-            loss = self._objective(unit, images.labels, parameters[:, :-1], parameters[:, -1])
+            weight, bias = coordinates.read(solution.requires_grad_())
+            loss = self._objective(unit, images.labels, weight, bias)
             return loss.detach(), torch.autograd.grad(loss, solution)[0]
 
-        start = basis.new_zeros(len(self.bias), len(basis))
-        parameters = find_minimum(objective, start, enough=ENOUGH, steps=self.settings.iterations) @ basis
-        self.weight.copy_(parameters[:, :-1])
-        self.bias.copy_(parameters[:, -1])
-
-    def _solver_basis(self, unit: Float[Tensor, "item embed"]) -> Float[Tensor, "coordinate parameter"]:
-        """The coordinates that the solver varies, in which the objective curves alike in most directions:
-        L^-1 with L L' the bound of Boehning (1992) on the second derivatives by r W and b. Features of CLIP
-        lie in a narrow cone, so that W itself takes seven times as many iterations.
-        """
-        inputs = pad(unit, (0, 1), value=1.0)
-        penalty = torch.full_like(inputs[0], 1 / (self.length**2 * self.settings.c * len(unit)))
-        penalty[-1] = 0
-        bound = inputs.T @ inputs / (2 * len(unit)) + penalty.diag()
-        factor = torch.linalg.cholesky(bound)
-        identity = torch.eye(len(bound), dtype=bound.dtype, device=bound.device)
-        basis: Tensor = torch.linalg.solve_triangular(factor, identity, upper=False)
-        return basis
+        start, steps = coordinates.start(len(self.bias)), self.settings.iterations
+        weight, bias = coordinates.read(find_minimum(objective, start, enough=ENOUGH, steps=steps))
+        self.weight.copy_(weight)
+        self.bias.copy_(bias)
 
     def _objective(
         self,
