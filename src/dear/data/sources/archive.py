@@ -1,5 +1,6 @@
 """Unpack a zip of a data set into the cache folder, once and atomically."""
 
+import io
 import os
 import shutil
 import stat
@@ -9,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, BinaryIO, TypeVar, cast
 from uuid import uuid4
 
 from dear.data.images import decode, video
@@ -20,7 +21,7 @@ from dear.data.sources.folder import enter_wrappers
 from dear.data.sources.paths import require_inside
 from dear.errors import DataError, DearError, OutputError, rename_in_faults
 from dear.limits import require_at_most
-from dear.reading.files import CORRECTIONS, expanded, is_passed_over, opened
+from dear.reading.files import CORRECTIONS, expanded, is_passed_over, opened, read_bytes
 from dear.reading.remote import Address
 from dear.text import fingerprint
 from dear.writing import temporary_folder
@@ -52,17 +53,17 @@ def unpack(archive: Path, cache: Path) -> tuple[Path, list[str]]:
     """
     suffixes = (*decode.SUFFIXES, *video.SUFFIXES, *LISTS)
     try:
-        with opened(archive) as content, zipfile.ZipFile(content) as file:
+        with _opened_zip(archive, cache) as (content, length), zipfile.ZipFile(content) as file:
             members, passed_over = _members(archive, file.infolist())
             files = {path: info for path, info in members.items() if not info.is_dir()}
             data = {path: info for path, info in files.items() if path.suffix.lower() in suffixes}
             if not data:
                 raise DataError(f"{archive} contains no images: pack a folder of images, in {FORMATS}.")
-            size = sum(info.file_size for info in data.values())
-            if size > MODEST:
-                require_at_most("unpacked_ratio", -(-size // archive.stat().st_size), archive)
             target = folder_of(archive, cache)
             if not target.is_dir():
+                size = sum(info.file_size for info in data.values())
+                if size > MODEST:
+                    require_at_most("unpacked_ratio", -(-size // length), archive)
                 _unpack_into(archive, target, file, members, data)
             elif not all((target / path).is_file() for path in data):
                 raise DataError(
@@ -74,9 +75,21 @@ def unpack(archive: Path, cache: Path) -> tuple[Path, list[str]]:
     return enter_wrappers(target), [*passed_over, *(path.as_posix() for path in files if path not in data)]
 
 
+@contextmanager
+def _opened_zip(archive: Path, cache: Path) -> Iterator[tuple[BinaryIO, int]]:
+    """A zip and its length in bytes. One at an address is taken whole before it is unpacked: a server may say
+    another length than it has. Raises ReadingError, LimitError.
+    """
+    if isinstance(archive, Address) and not folder_of(archive, cache).is_dir():
+        content = read_bytes(archive)
+        yield io.BytesIO(content), len(content)
+        return
+    with opened(archive) as file:
+        yield file, archive.stat().st_size
+
+
 def folder_of(archive: Path, cache: Path) -> Path:
     """Where a zip is unpacked. Raises OSError."""
-
     facts = archive.stat()
     numbers = facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns
     name = str(archive) if isinstance(archive, Address) else os.path.realpath(archive)

@@ -56,9 +56,12 @@ def png(level: int) -> bytes:
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Serves /N.png, a picture of level N; /away and /here lead to a picture on another host, and on this."""
+    """Serves /N.png, a picture of level N; /away and /here lead to a picture on another host, and on this.
+    /bomb.zip says of itself that it has a terabyte.
+    """
 
     served: ClassVar[list[str]] = []
+    bomb: ClassVar[bytes] = b""
 
     def do_HEAD(self) -> None:
         self.do_GET()
@@ -70,6 +73,13 @@ class Handler(BaseHTTPRequestHandler):
             self.send_response(302)
             self.send_header("Location", f"http://localhost:{port}/5.png" if name == "away" else "/5.png")
             self.end_headers()
+        elif name == "bomb.zip":
+            self.send_response(200)
+            if self.command == "HEAD":
+                self.send_header("Content-Length", str(10**12))
+            self.end_headers()
+            if self.command == "GET":
+                self.wfile.write(self.bomb)
         elif name.endswith(".png"):
             content = png(int(name.removesuffix(".png")))
             self.send_response(200)
@@ -115,6 +125,19 @@ def test_a_zip_of_a_store(store: str, local: Path, settings: DataSettings) -> No
             archive.write(path, path.relative_to(local).as_posix())
     data = load(put(f"{store}.zip", file.getvalue()), settings)
     assert paths(data) == paths(load(local, settings))
+
+
+def test_a_server_does_not_say_how_large_a_zip_is(
+    server: str, settings: DataSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("ant/0.png", bytes(2 * 10**6))
+    monkeypatch.setattr(Handler, "bomb", file.getvalue())
+    monkeypatch.setattr("dear.data.sources.archive.MODEST", 10**6)
+    with pytest.raises(LimitError, match="UNPACKED_RATIO"):
+        load(f"{server}/bomb.zip", settings)
+    assert not [*tmp_path.rglob("*.png")]
 
 
 def test_broken_and_missing_pictures_are_told_as_local_ones(store: str, local: Path) -> None:
