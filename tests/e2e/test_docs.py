@@ -40,6 +40,8 @@ NOT_RUN = {
     "dear roles compare mine.json": "needs the table of the line above",
     "dear roles discover": "examples/discover_roles.ipynb does it: tests/e2e/test_examples.py",
     "dear export": "takes a minute: tests/e2e/test_bundles.py",
+    "classifier.onnx": "needs an export: tests/unit/adapters/test_onnx_predictor.py",
+    "clip.mp4": "needs the extra video: tests/unit/data/images/test_video.py",
     "hf:": "needs the network",
     "dear fit saved/": "needs the extra datasets",
     "pacs/": "needs folders of domains",
@@ -48,6 +50,7 @@ NOT_RUN = {
 NOT_RUN_PYTHON = {
     "discover(": "takes minutes: examples/discover_roles.ipynb does it",
     "urllib": "needs a server: tests/e2e/test_serve.py",
+    "OnnxPredictor(": "needs an export: tests/unit/adapters/test_onnx_predictor.py",
     "METHOD = ": "a line of a module",
 }
 ONE_PROGRAM = "docs/own-loop.md"
