@@ -1,6 +1,7 @@
 """A method from outside the package: in every command, and never imported because a file names it."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,24 @@ def test_a_bundle_of_it_is_only_read_where_it_is_known(
     monkeypatch.setattr(registry, "import_module", None)
     for words in commands:
         assert f"--method {SPEC} in other commands" in run(words, 2)[1]
+
+
+@pytest.mark.long
+def test_an_edited_method_is_run_again_and_not_reported_as_one(
+    photos: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its records of the code before stay, and a report of both is refused."""
+    file, out = tmp_path / "edited_method.py", tmp_path / "out"
+    monkeypatch.syspath_prepend(str(tmp_path))
+    words = ["run", "few-shot", "--data", str(photos), *SHORT, "--methods", "zero-shot,edited_method:Adapter"]
+    code = (FOLDER / "add_a_method.py").read_text()
+    for text, records in ((code, 2), (code, 2), (f"{code}# edited\n", 3)):
+        file.write_text(text)
+        sys.modules.pop("edited_method", None)
+        registry._methods.pop("edited_method:Adapter", None)
+        run([*words, "--out", str(out)])
+        assert len([*out.glob("*.json")]) == records
+    assert "2 versions" in run(["report", str(out)], 2)[1]
 
 
 EVIL = "evilmeth:Evil"
