@@ -62,8 +62,9 @@ def choose_method(
     present: str | None = None,
     progress: Progress = silent,
 ) -> Choice:
-    """Choose a method for a run among ``setups``; by default among all that its backbone can take. It is the
-    first one, unless another is better beyond the standard error of the difference.
+    """Choose a method for a run among ``setups``; by default among all that its backbone can take, with
+    `dear+` first if there is a role table. It is the first one, unless another is better beyond the standard
+    error of the difference.
 
     Where some classes of the data set have only names, each half of the classes is treated so in turn, and
     the accuracy on it counts by the share of classes with only names. A method that is able to also learns
@@ -71,7 +72,7 @@ def choose_method(
     Whatever a candidate raises takes only itself away. Raises
     SettingsError if none can be fitted.
     """
-    candidates = list_candidates(run.clip) if setups is None else [*setups]
+    candidates = list_candidates(run.clip, with_roles=run.table is not None) if setups is None else [*setups]
     left_out, names = LeftOut(session, run, unlabeled), [*map(name_candidate, candidates)]
     if not left_out.tested.any():
         usual = (setup for name in (present, FIT_METHOD) for setup in candidates if setup.method == name)
@@ -109,10 +110,14 @@ def name_candidate(setup: MethodSetup) -> str:
     return f"{setup.method} ({settings})" if settings else setup.method
 
 
-def list_candidates(clip: Clip) -> list[MethodSetup]:
-    """The methods that the backbone can take, with their settings."""
+def list_candidates(clip: Clip, *, with_roles: bool = False) -> list[MethodSetup]:
+    """The methods that the backbone can take, with their settings; where there is a role table, those that
+    use it come first.
+    """
     plug_ins = [name for name, declared in METHODS.items() if declared.module and declared.cheap]
     candidates = [MethodSetup(each.method, each.settings) for each in CANDIDATES]
+    if with_roles:
+        candidates.sort(key=lambda setup: setup.declared.roles is None)
     fitting = []
     for setup in (*candidates, *map(MethodSetup, plug_ins)):
         try:

@@ -73,7 +73,8 @@ CANDIDATES = (
     Candidate(FIT_METHOD),
     Candidate(FROZEN),
 )
-"""What `dear fit` chooses among, the first of equals; cheap methods of other packages come after them.
+"""What `dear fit` chooses among, the first of equals; where there is a role table, methods that use it come
+first. Cheap methods of other packages come after all of them.
 """
 
 USUAL = (FROZEN, DEFAULT_METHOD)
