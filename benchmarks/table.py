@@ -21,7 +21,10 @@ from dear.stats import LEVEL, share_interval
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks/results"
 PAGES = [
-    *(ROOT / "docs" / name for name in ("choose.md", "performance.md", "reproduce.md", "search.md")),
+    *(
+        ROOT / "docs" / name
+        for name in ("choose.md", "performance.md", "reproduce.md", "scale.md", "search.md")
+    ),
     *(ROOT / name for name in ("README.md", "benchmarks/README.md")),
 ]
 PLACE = re.compile(r"(<!-- table: ([a-z_-]+) -->\n).*?(<!-- end -->)", re.DOTALL)

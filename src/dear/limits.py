@@ -35,7 +35,7 @@ LIMITS: Final = MappingProxyType({
     "video_frames": Limit(
         20_000, "frames of a video that are decoded", "a video without key frames is decoded for hours"
     ),
-    "unpacked_ratio": Limit(25, "times the zip's own size when unpacked", "a small zip fills the disk"),
+    "unpacked_ratio": Limit(25, "times the archive's own size when unpacked", "a small zip fills the disk"),
     "json_bytes": Limit(128 * 2**20, "bytes of a JSON file", "a model's configuration fills the memory"),
     "tensor_bytes": Limit(8 * 2**30, "bytes of a file of tensors", "a model of a hub fills the memory"),
     "bundle_bytes": Limit(2**30, "bytes of a bundle's tensors", "a bundle of a hub fills the memory"),

@@ -15,6 +15,8 @@ from dear.adapters.scoring import choose_operating_point, evaluate_images, measu
 from dear.data.images.photos import group_names
 from dear.data.loading import as_dataset
 from dear.data.settings import DataSettings
+from dear.evaluation.predictions import Encode
+from dear.progress import Progress, silent
 from dear.reading.files import expanded
 from dear.writing import require_writable
 
@@ -48,6 +50,8 @@ def evaluate(
     per_class: bool = False,
     by: str | None = None,
     dataset: DataSettings | None = None,
+    encode: Encode | None = None,
+    progress: Progress = silent,
 ) -> Evaluation:
     """Score a bundle as `evaluate_bundle` does, and more.
 
@@ -57,6 +61,8 @@ def evaluate(
         precision, costs, per_class: An operating point to choose on these images, as in `dear.fit`.
         by: What accuracy is listed by (`read_groups`): a column of the table, "month", "camera" or a pattern.
         dataset: How the data is read.
+        encode: What gives the features of images in place of the bundle here, such as
+            `dear.cluster.jobs.features_on`.
 
     Raises as `evaluate_bundle`, SettingsError for a wrong goal or group, OutputError.
     """
@@ -70,7 +76,9 @@ def evaluate(
     settings = settings.with_test_share(1.0) if split == "test" else settings
     loaded = as_dataset(data, settings)
     let_through = None if others is None else measure_others(predictor, others)
-    scores, predictions, images = evaluate_images(predictor, loaded, split=split, own_classes=own_classes)
+    scores, predictions, images = evaluate_images(
+        predictor, loaded, split=split, own_classes=own_classes, encode=encode, progress=progress
+    )
     found = Evaluation(
         replace(scores, let_through=let_through),
         None if goal is None else choose_operating_point(goal, predictions, group_names(images), split),

@@ -34,7 +34,7 @@ from dear.data.sources.class_names import plain_name, with_spaces, without_zeros
 from dear.data.sources.folder import image_files
 from dear.errors import DataError, SettingsError, warn
 from dear.evaluation.metrics import compute_scores
-from dear.evaluation.predictions import Predictions, predict
+from dear.evaluation.predictions import Encode, Predictions, predict
 from dear.evaluation.trial import Trial
 from dear.methods.registry import frozen_clip
 from dear.progress import Progress, silent
@@ -75,11 +75,12 @@ def evaluate_images(
     own_classes: bool = True,
     is_unseen: bool = False,
     cache: Cache | None = None,
+    encode: Encode | None = None,
     progress: Progress = silent,
 ) -> tuple[BundleScores, Predictions, Images]:
     """The scores of `evaluate_bundle`, the predictions that they are computed from, with those of the frozen
     backbone, and the images. ``is_unseen`` says that the bundle was fitted on none of them: then neither
-    this is checked, nor is there a warning about the tiny CLIP. ``cache`` is as in `predict`.
+    this is checked, nor is there a warning about the tiny CLIP. ``cache`` and ``encode`` are as in `predict`.
     """
     bundle, left_out, refused = predictor.bundle, 0, None
     dataset.require_single_labels()
@@ -93,7 +94,7 @@ def evaluate_images(
     labels = matched_classes(vocabulary.classes, dataset, bundle.keys if own_classes else ())
     frozen = frozen_clip(predictor.clip)
     frozen.set_classes(vocabulary.classes, bundle.templates)
-    options: dict[str, Any] = {"frozen": frozen, "cache": cache, "progress": progress}
+    options: dict[str, Any] = {"frozen": frozen, "cache": cache, "encode": encode, "progress": progress}
     options["keep_features"] = vocabulary.unchanged is not None
     predictions = predict_images(predictor, images, labels[images.labels.cpu()], vocabulary, **options)
     facts: dict[str, Any] = {"data": dataset.name, "split": split, "images": len(images)}

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def command_list(*, root: Path | None = None) -> dict[str, Any]:
-    """List the data sets that are known by name. Any folder, CSV, JSONL or zip of images works too.
+    """List the data sets that are known by name. Any folder, table or archive of images works too.
 
     Args:
         root: Folder of the benchmarks, in CoOp's layout. By default the folder in the environment variable
@@ -105,7 +105,8 @@ def command_check(
 
     Args:
         name: A folder of images (also with the split list of CoOp's code), a table (.csv, .tsv or .jsonl), a
-            zip, a Hugging Face data set (hf:OWNER/NAME), or the name of a benchmark.
+            zip, tar or Parquet file, a pattern of these (train-{000..009}.tar), a Hugging Face data set
+            (hf:OWNER/NAME), or the name of a benchmark.
         more: Further data that is added to the first, as by `dear fit`.
         decode: Read and compare all images. Without it only the existence of files is checked.
         dataset: How the data set is read.

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from dear.adapters.facts import BundleScores
 from dear.adapters.operating import OperatingGoal, describe_decided, describe_point
 from dear.adapters.wording import list_metrics, verdict
-from dear.cli.options import BundleName, BundleOptions, DataName, Steering
+from dear.cli.options import BundleName, BundleOptions, ClusterOptions, DataName, Steering
 from dear.cli.output import PrintableConsole, progress_console, table
 from dear.cli.parsing import Flat
 from dear.data.settings import DataSettings
@@ -31,6 +31,7 @@ def command(
     classes: Literal["bundle", "data"] = "bundle",
     steering: Flat[Steering] = Steering(),
     options: Flat[BundleOptions] = BundleOptions(),
+    many: Flat[ClusterOptions] = ClusterOptions(),
     dataset: DataSettings = DataSettings(),
 ) -> dict[str, Any]:
     """Measure a classifier on a data set.
@@ -62,14 +63,21 @@ def command(
     check_name(data, dataset)
     require_folder(others)
     OperatingGoal.of(precision, costs, per_class=per_class)
+    cluster = many.find(options.device)
     from dear.adapters.evaluation import evaluate  # loads torch: what can be refused is
     from dear.data.loading import deferred_warnings
 
     with deferred_warnings(), progress_console().status("scoring"):
         predictor = options.load(bundle, **steered)
+        encode = None
+        if cluster is not None:
+            from dear.cluster.jobs import features_on
+
+            of_backbone = {} if options.pretrained is None else {"pretrained": options.pretrained}
+            encode = features_on(cluster, predictor.bundle, **of_backbone)
         how: dict[str, Any] = {"split": split, "own_classes": classes == "bundle", "others": others, "by": by}
         goal: dict[str, Any] = {"precision": precision, "costs": costs, "per_class": per_class}
-        found = evaluate(predictor, data, out, **how, **goal, dataset=dataset)
+        found = evaluate(predictor, data, out, **how, **goal, dataset=dataset, encode=encode)
     return {
         **vars(found.scores),
         "operating": found.operating,

@@ -26,7 +26,8 @@ DataName = Annotated[
     str,
     Parameter(
         help="A folder of images (also with the split list of CoOp's code), a table (.csv, .tsv or .jsonl), "
-        "a zip, a Hugging Face data set (hf:OWNER/NAME), or the name of a benchmark or of a task."
+        "a zip, tar or Parquet file, a pattern of these (train-{000..009}.tar), a Hugging Face data set "
+        "(hf:OWNER/NAME), or the name of a benchmark or of a task."
     ),
 ]
 BundleName = Annotated[str, Parameter(help="Folder of the bundle, or OWNER/NAME on the hub.")]

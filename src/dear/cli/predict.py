@@ -24,7 +24,7 @@ from dear.cli.options import BundleOptions, ClusterOptions, Steering
 from dear.cli.output import PrintableConsole
 from dear.cli.parsing import Flat
 from dear.data.images.video import file_of, is_video
-from dear.data.settings import MOST_FRAMES
+from dear.data.settings import MOST_FRAMES, DataSettings
 from dear.errors import DataError, SettingsError
 from dear.reading.files import expanded, is_folder, read_lines, whole_path
 from dear.reading.remote import as_path, is_address
@@ -92,8 +92,8 @@ def command(
     A classifier as ONNX answers the same on the CPU, and begins sooner, since it needs no torch.
 
     Args:
-        images: Image files, folders of them, or - for a list of paths on stdin, one per line. A path may be
-            an address, such as s3://bucket/photos.
+        images: Image files, folders of them, zips, tars and Parquet files, or - for a list of paths on stdin,
+            one per line. A path may be an address, such as s3://bucket/photos.
         out: File to write to instead of printing. A .csv file has one row for each image: file, class,
             probability, then class_2, probability_2 and so on. A .jsonl file has the evidence too.
         top: How many classes to report for each image.
@@ -180,7 +180,6 @@ def command(
                 yield result
 
         if out is not None:
-            from dear.data.settings import DataSettings
             from dear.writing import locked
 
             facts = [_identify(predictor), top, names, refuse, *steered.values()]
@@ -274,12 +273,13 @@ def _rank_lines(candidates: Sequence[ClassScore], width: int) -> list[str]:
 
 
 def _paths(images: Sequence[str], frames: int | None) -> Iterator[str]:
-    """The image files that the arguments name, with folders searched. Raises DataError for a folder without
-    images, and for an argument that is empty or a table.
+    """The image files that the arguments name, with folders searched and archives unpacked. Raises DataError
+    for a folder without images, and for an argument that is empty or a table.
     """
     from dear.data.images.decode import image_path
     from dear.data.names import require_folder
     from dear.data.sources.folder import image_files
+    from dear.data.sources.shards import unpack_source
     from dear.data.sources.table import SUFFIXES
 
     for word in images:
@@ -289,6 +289,9 @@ def _paths(images: Sequence[str], frames: int | None) -> Iterator[str]:
             lines = (line.removeprefix("\ufeff").rstrip("\r\n") for line in sys.stdin)
             for line in filter(str.strip, lines):
                 yield from map(str, image_files(as_path(line), frames)) if is_video(line) else [line]
+        elif (unpacked := unpack_source(as_path(word), DataSettings())) is not None:
+            for place in unpacked[1]:
+                yield from map(str, image_files(place, frames))
         elif is_folder(word) or is_video(word):
             yield from map(str, image_files(as_path(word), frames))
         else:  # an invalid name, for example one that is too long, is reported when the file is read

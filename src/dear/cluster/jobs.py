@@ -1,5 +1,6 @@
-"""What `dear predict` and `dear index build` make on a cluster: files on this machine, a shard at a time, so
-that a command that was interrupted goes on after the shards that it has.
+"""What `dear predict`, `dear eval` and `dear index build` make on a cluster. Predictions and an index are
+files on this machine, a shard at a time, so that a command that was interrupted goes on after the shards that
+it has.
 """
 
 import json
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from dear.adapters.bundle import Bundle
@@ -22,14 +24,18 @@ from dear.adapters.identity import identify_bundle
 from dear.adapters.index_encoder import BundleEncoder
 from dear.adapters.results import PredictionsFile, Unreadable
 from dear.cluster import predict
-from dear.cluster.workers import Worker, on_workers
-from dear.data.images.photos import in_parallel
+from dear.cluster.workers import Worker, on_workers, pictures_of, reasons_of
+from dear.data.dataset import Images
+from dear.data.fewshot import leave_subsets
+from dear.data.images.photos import PhotoImages, in_parallel
 from dear.data.settings import DataSettings
-from dear.errors import DataError, DearError, OutputError
+from dear.errors import DataError, DearError, OutputError, SettingsError
+from dear.evaluation.predictions import Encode
 from dear.evaluation.workers import connect_ray
 from dear.progress import Progress, silent
-from dear.reading.files import expanded
+from dear.reading.files import expanded, whole_path
 from dear.reading.plain import read_json
+from dear.reading.remote import within
 from dear.retrieval.build import Entry, Files, Load, Stamps, read_entry
 from dear.text import fingerprint
 from dear.writing import locked, make_folder, output_file
@@ -192,9 +198,61 @@ def encode_on(cluster: Cluster, folder: Path, bundle: Bundle, **options: Any) ->
     return load
 
 
+def features_on(cluster: Cluster, bundle: Bundle, **options: Any) -> Encode:
+    """What `dear.adapters.evaluation.evaluate` takes as ``encode``: the features of image files from workers.
+    It raises DataError for one that cannot be read, SettingsError for images that are not in files.
+    """
+
+    def encode(images: Images) -> Iterator[Float[Tensor, "batch feature embed"]]:
+        photos, items = leave_subsets(images)
+        if not isinstance(photos, PhotoImages):
+            raise SettingsError("--cluster reads image files: give a folder, a table or an archive of these.")
+        paths = [whole_path(within(photos.folder, photos.paths[item])) for item in items.tolist()]
+        shard = min(MOST, max(FEWEST, len(paths) // FILES))
+        tables = [_table(paths[start : start + shard]) for start in range(0, len(paths), shard)]
+        with cluster.connected() as ray:
+            share = cluster.share_among(len(tables))
+            rows = on_workers(ray.data.from_arrow(tables), _Features, (bundle, options, {}), None, **share)
+            for block in rows.iter_batches(batch_size=None, batch_format="pyarrow"):
+                for reason in filter(None, block.column("reason").to_pylist()):
+                    raise DataError(reason)
+                rows_of_block = [
+                    torch.frombuffer(bytearray(row), dtype=torch.float32)
+                    for row in block.column("features").to_pylist()
+                ]
+                yield torch.stack(rows_of_block).unflatten(1, (-1, block.column("embed")[0].as_py()))
+
+    return encode
+
+
 def _entry(row: Mapping[str, Any]) -> tuple[Entry, Tensor | None]:
     entry = Entry(row["path"], row["size"], row["mtime"], row["sha256"], reason=row["reason"])
     return entry, None if row["features"] is None else torch.tensor(row["features"])
+
+
+class _Features(Worker):
+    """A worker that gives all features of files as they are computed, that of the frozen backbone too."""
+
+    def rows(self, table: Any) -> Mapping[str, Any]:
+        import pyarrow as pa
+
+        found, results, vocabulary = list[bytes | None](), list[Any](), self.predictor.own_vocabulary
+        for part in self.reader.read(pictures_of(table), BATCH):
+            pixels = [image.pixels for image in part if isinstance(image.pixels, Tensor)]
+            encoded: Iterator[Tensor] = iter(())
+            if pixels:
+                with torch.no_grad():
+                    features = vocabulary.image_features(torch.stack(pixels), frozen=True)
+                encoded = iter(features.transpose(0, 1).float().cpu())
+            for image in part:
+                results.append(image.pixels)
+                is_read = isinstance(image.pixels, Tensor)
+                found.append(next(encoded).contiguous().numpy().tobytes() if is_read else None)
+        return {
+            "features": pa.array(found, pa.binary()),
+            "embed": pa.array([vocabulary.text.shape[1]] * len(found), pa.int64()),
+            "reason": reasons_of(results),
+        }
 
 
 class _Index(Worker):

@@ -16,16 +16,18 @@ from dear.data.images.photos import HeldImages, LoadedImages, PhotoImages, place
 from dear.data.names import FILES, missing_error, path_of
 from dear.data.scan import scan
 from dear.data.settings import DataSettings
-from dear.data.sources import archive, huggingface, table
+from dear.data.sources import archive, huggingface, shards, table
 from dear.data.sources.benchmarks import benchmarks, find_benchmark, home_of, named_benchmark, read_benchmark
 from dear.data.sources.class_names import with_spaces
 from dear.data.sources.corrections import correct
 from dear.data.sources.folder import (
+    SHARDS,
     enter_wrappers,
     ignored_note,
     image_files,
     no_classes,
     read_folder,
+    shards_in,
     subfolders,
 )
 from dear.data.sources.frames import with_frames
@@ -49,16 +51,17 @@ from dear.text import FEW, list_names, plural, without_surrogates
 from dear.world.tasks import load_task, task_names
 
 
-@archive.naming_zips
+@shards.naming_archives
 def load_dataset(
     name_or_path: Any, settings: DataSettings | None = None, *, names: Mapping[str, str] | None = None
 ) -> Dataset:
-    """Load a task of the Attribute World, a benchmark, a folder of images, a CSV or JSONL file, a zip, or a
-    Hugging Face data set ("hf:NAME"); of a list of these the later ones are added to the first. Objects are
-    taken too: (images, labels), where images are paths, Pillow
-    images, arrays, tensors or bytes; a data frame with columns path and label; a data set of the library
-    datasets; torchvision's ImageFolder. ``names`` are those of classes by their folders or labels, as an
-    earlier bundle has them; a file of names in the settings counts before them.
+    """Load a task of the Attribute World, a benchmark, a folder of images, a CSV or JSONL file, a zip, tar or
+    Parquet file, or a Hugging Face data set ("hf:NAME"); of a list of these the later ones are added to the
+    first, but parts of one data set in tars or Parquet files are taken together. Objects are taken too:
+    (images, labels), where images are paths, Pillow images, arrays, tensors or bytes; a data frame with
+    columns path and label; a data set of the library datasets; torchvision's ImageFolder. ``names`` are those
+    of classes by their folders or labels, as an earlier bundle has them; a file of names in the settings
+    counts before them.
 
     Remarks for the user are in the data set's notes and are also issued as warnings. Raises UnknownNameError
     for an unknown name, DataError for a path that does not exist or whose content is invalid.
@@ -132,14 +135,17 @@ def read_listing(
     other_names: Iterable[str] = (),
     names: Mapping[str, str] | None = None,
 ) -> Listing:
-    """Read the lists of a benchmark (by name), a folder, a CSV or JSONL file, or a zip; no image is opened.
+    """Read the lists of a benchmark (by name), a folder, a table or an archive; no image is decoded.
     Of several the later ones are added to the first. ``names`` are as in `load_dataset`.
 
     Raises UnknownNameError for any other name (its message lists `other_names` too), DataError for invalid
     content. Faults may be collected instead (`collected_faults`).
     """
     sources = [sources] if isinstance(sources, str) else sources
-    listings = [read_source(source, settings, other_names) for source in sources]
+    if len(sources) > 1 and (parts := shards.find_shards(sources)):  # a shell has spelled out their pattern
+        listings = [_read_files(parts, settings)]
+    else:
+        listings = [read_source(source, settings, other_names) for source in sources]
     for listing in listings:
         if not listing.keys:
             raise no_classes(listing.folder)
@@ -232,7 +238,7 @@ def deferred_warnings() -> Iterator[list[warnings.WarningMessage]]:
         warnings.showwarning(note.message, note.category, note.filename, note.lineno)
 
 
-@archive.naming_zips
+@shards.naming_archives
 def read_source(name_or_path: str, settings: DataSettings, other_names: Iterable[str] = ()) -> Listing:
     """The lists of a data set with its corrections, its classes not yet named. Raises as `read_listing`."""
     if name_or_path.startswith(huggingface.PREFIX):
@@ -246,6 +252,8 @@ def read_source(name_or_path: str, settings: DataSettings, other_names: Iterable
                 raise
             hint = f"For what is called {path} in this folder, write ./{path}."
             raise DataError(f"{error} {hint}") from error
+    if shards.is_pattern(name_or_path):
+        return _read_files(shards.find_shards(name_or_path), settings)
     if not path.exists():
         raise missing_error(name_or_path, other_names)
     suffix = path.suffix.lower()
@@ -258,6 +266,8 @@ def read_source(name_or_path: str, settings: DataSettings, other_names: Iterable
         )
     if path.name == CORRECTIONS:
         raise DataError(f"{path} is read with the data that it lies beside: give that alone.")
+    if suffix in SHARDS:
+        return _read_files([path], settings)
     listing = (
         _read_zip(path, settings)
         if suffix in archive.SUFFIXES
@@ -286,6 +296,8 @@ def _read_content(folder: Path, settings: DataSettings) -> Listing:
     if split := split_file(folder):
         listed = find_benchmark(split.stem.removeprefix(PREFIX))
         return read_benchmark(listed, folder) if listed else read_coop(folder)
+    if parts := shards_in(folder):
+        return replace(_read_shards(parts, settings), name=name)
     tables, left_out = _find_tables(folder, settings)
     if not tables:
         listing = read_folder(folder, settings)
@@ -309,6 +321,26 @@ def _read_zip(path: Path, settings: DataSettings) -> Listing:
     listing = _read_folder(folder, settings)
     name = listing.name if listing.benchmark else path.stem
     return replace(listing, name=name, notes=(*listing.notes, *ignored_note(ignored)))
+
+
+def _read_files(parts: Sequence[Path], settings: DataSettings) -> Listing:
+    """Shards by their paths, with the corrections beside them."""
+    listing = with_frames(_read_shards(parts, settings), settings)
+    return correct(listing, parts[0].with_name(CORRECTIONS), settings)
+
+
+def _read_shards(parts: Sequence[Path], settings: DataSettings) -> Listing:
+    """Shards: as tables of images, or, without labels, as the folder that was packed."""
+    folder = shards.unpack(parts, settings)
+    tables = shards.tables_of(folder)
+    if not tables:
+        listing = _read_folder(folder / parts[0].stem if len(parts) == 1 else folder, settings)
+    elif "" in tables:
+        listing = table.read_table(tables[""], settings)
+    else:
+        listing = table.read_tables(folder, tables, settings)
+    name = listing.name if listing.benchmark else shards.name_of(parts)
+    return replace(listing, name=name, notes=(*listing.notes, *shards.notes_of(folder)))
 
 
 def _find_tables(folder: Path, settings: DataSettings) -> tuple[dict[str, Path], list[str]]:

@@ -5,15 +5,16 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from dear.data.settings import DataSettings
-from dear.data.sources import archive, table
+from dear.data.sources import archive, shards, table
 from dear.data.sources.benchmarks import benchmarks, home_of, named_benchmark
+from dear.data.sources.folder import SHARDS
 from dear.data.sources.huggingface import PREFIX
 from dear.errors import DataError, DearError, UnknownNameError
 from dear.reading.files import ReadingError, expanded, is_passed_over
 from dear.reading.remote import Address
 from dear.world.names import task_names
 
-FILES = (*table.SUFFIXES, *archive.SUFFIXES)
+FILES = (*table.SUFFIXES, *archive.SUFFIXES, *SHARDS)
 """Suffixes of files that are data sets."""
 MOST_LISTED = 12  # names of data sets in an error, the nearest first
 
@@ -25,7 +26,7 @@ def check_name(name_or_path: str, settings: DataSettings | None = None) -> None:
     names = task_names()
     if name_or_path.startswith(PREFIX):  # only its library knows
         return
-    if name_or_path in names or path_of(name_or_path).exists():
+    if name_or_path in names or path_of(name_or_path).exists() or shards.is_pattern(name_or_path):
         return
     benchmark = named_benchmark(name_or_path)
     if benchmark is None:

@@ -2,7 +2,7 @@
 beside the record of a run.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -34,6 +34,9 @@ MOST_LOGITS, FEWEST_LOGITS = 1_000_000, 10
 but at least ``FEWEST_LOGITS``.
 """
 AT_ONCE = 250  # images whose features are scored together
+
+Encode = Callable[[Images], Iterable[Float[Tensor, "batch feature embed"]]]
+"""Gives unit image features in order: those of a method and, last, that of the frozen backbone."""
 
 
 @dataclass(frozen=True)
@@ -198,6 +201,7 @@ def predict(
     precision: Precision = "auto",
     temperature: float = 1.0,
     keep_features: bool = False,
+    encode: Encode | None = None,
     progress: Progress = silent,
 ) -> Predictions:
     """Compute the logits of all images. Text features are computed once; each image is read and passes the
@@ -206,7 +210,7 @@ def predict(
     ``labels`` are by default those of the images. ``vocabulary`` is the candidate classes and their text
     features, by default those that the method is set to. ``frozen`` is the frozen backbone, set to the same
     classes; it continues the method's trunk outputs. ``by_class_feature`` takes the logits by the class
-    feature alone in place of the fused ones.
+    feature alone in place of the fused ones. ``encode`` gives the features in place of the method.
     ``precision`` is as in training; the logits themselves are computed in the type of the CLIP's weights:
     float32, or float16 with 16-true.
     """
@@ -218,7 +222,12 @@ def predict(
     fused, decoupled, zero_shot, features, unadapted = (list[Tensor]() for _ in range(5))
     done = 0
     batch = batch or method.clip.image.images_at_once
-    for image, plain in _load_features(method, images, batch, cache or Cache(0), precision, frozen):
+    if encode is None:
+        batches = _load_features(method, images, batch, cache or Cache(0), precision, frozen)
+    else:
+        encoded = (part.transpose(0, 1).to(like) for part in encode(images))
+        batches = ((part[:-1], part[-1:]) for part in encoded)
+    for image, plain in batches:
         by_all, by_class = _classify(method, image, text)
         fused.append(by_all)
         decoupled.append(by_class)

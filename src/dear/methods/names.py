@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 NAME_COST = 0.005
@@ -60,23 +60,37 @@ def measure_names(names: Sequence[NameMargins]) -> NameCost:
     if not pairs:
         return NameCost()
     own, margins = (torch.cat([getattr(name, kind) for name in names]) for kind in ("own", "others"))
-    number = torch.cat([torch.full_like(name.others, at) for at, name in enumerate(names)])
+    number = torch.cat([torch.full_like(name.others, at, dtype=torch.int64) for at, name in enumerate(names)])
     order = margins.argsort(descending=True)
     margins, number = margins[order], number[order]
+    places = split_by_name(torch.arange(len(number), device=number.device), number, len(names))
+    # How many margins of other names are before each margin of a name.
+    before = [ranks - torch.arange(len(ranks), device=ranks.device) for ranks in places]
     threshold, told = 0.0, list[int]()
     for level in range(LEVELS, -1, -1):
         share = NAME_COST * level / LEVELS
         threshold, lost = _quantile(margins, share * pairs), list[int]()
-        for at, name in enumerate(names):
-            is_own: Bool[Tensor, margin] = number == at
-            of_others = _quantile(margins[~is_own], share * (pairs - name.pairs))
-            lost.append(int((margins[is_own] > of_others).sum()))
+        for name, ranks, others in zip(names, places, before, strict=True):
+            rank = int(share * (pairs - name.pairs))
+            at = rank + int((others <= rank).sum())  # of the margin of that rank among those of others
+            of_others = float(margins[at]) if at < len(margins) else 0.0
+            lost.append(int((margins[ranks] > of_others).sum()))
         told = told or lost
         if sum(lost) <= NAME_COST * pairs:
             break
     found = float((own > threshold).double().mean())
     most = max(count / name.pairs for count, name in zip(told, names, strict=True) if name.pairs)
     return NameCost(threshold, sum(told) / pairs, found, len(own), most)
+
+
+def split_by_name(
+    values: Shaped[Tensor, "value"], names: Int[Tensor, "value"], count: int
+) -> Sequence[Shaped[Tensor, "of_name"]]:
+    """The values of each of so many names, in their order."""
+    parts: Sequence[Tensor] = values[names.argsort(stable=True)].split(
+        torch.bincount(names, minlength=count).tolist()
+    )
+    return parts
 
 
 def _quantile(descending: Float[Tensor, "margin"], above: float) -> float:

@@ -27,7 +27,6 @@ from dear.data.images.forms import file_hash, hash_image
 from dear.data.images.hashes import hash_files
 from dear.data.images.transforms import eval_view, to_unit
 from dear.data.settings import DataSettings
-from dear.data.sources import archive
 from dear.data.sources.class_names import plain_name
 from dear.data.sources.corrections import (
     REMOVE,
@@ -38,6 +37,7 @@ from dear.data.sources.corrections import (
     read_corrections,
 )
 from dear.data.sources.folder import image_files
+from dear.data.sources.shards import unpack_source
 from dear.errors import DataError, DearError, first_line
 from dear.limits import LimitError, require_at_most
 from dear.reading.files import expanded
@@ -248,13 +248,13 @@ class Service:
     def _correct(self, table: Path, image: bytes, key: str, name: str) -> dict[str, Any]:
         settings, content = DataSettings(), hash_image(image)
         data = expanded(self.data or table.parent)
-        is_zip = data.is_file() and data.suffix.lower() in archive.SUFFIXES
-        folder = archive.unpack(data, settings.cache_folder())[0] if is_zip else table.parent
-        files = image_files(folder)
+        unpacked = unpack_source(data, settings)
+        folder, places = unpacked or (table.parent, [table.parent])
+        files = [file for place in places for file in image_files(place)]
         hashes = hash_files(files, settings.threads, settings.cache_folder())
         found = [file for file, known in zip(files, hashes, strict=True) if known == content]
-        # A path in a zip is read beside the table.
-        beside = [table.parent / file.relative_to(folder) if is_zip else file for file in found]
+        # A path in an archive is read beside the table.
+        beside = [table.parent / file.relative_to(folder) if unpacked else file for file in found]
         here = [csv_path(str(file), table) for file in beside]
         rows = [Correction(path, key, content) for path in here] or [
             Correction(printable(name), key, content)

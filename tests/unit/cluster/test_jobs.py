@@ -7,12 +7,16 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from dear.backbone.clip import Clip
+from dear.data.loading import load_dataset
+from dear.data.settings import DataSettings
 from dear.errors import DataError, DearError, OutputError, SettingsError
 from tests.helpers.bundles import small_predictor
 from tests.helpers.commands import parse_arguments
@@ -65,6 +69,44 @@ def test_a_worker_gives_the_rows_of_a_predictor(only_clip: Clip, photos: list[st
         assert [*map(list, row["features"])] == expected.half().tolist()
 
 
+def test_eval_scores_the_features_of_workers(
+    only_clip: Clip, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In this process, without Ray: the scores are those without workers, in the order of the images."""
+    pytest.importorskip("pyarrow", reason="Ray's rows need pyarrow")
+    from dear.adapters.evaluation import evaluate
+    from dear.cluster import jobs
+
+    predictor = small_predictor(only_clip)
+    for number, name in enumerate(predictor.classes):
+        for level in range(5):
+            picture(tmp_path / "photos" / name / f"{level}.png", 20 * level + number)
+    blocks = list[Any]()
+
+    class Here(jobs.Cluster):
+        @contextmanager
+        def connected(self) -> Iterator[Any]:
+            yield SimpleNamespace(data=SimpleNamespace(from_arrow=list))
+
+    def run_here(tables: list[Any], worker: Any, arguments: Any, *_: Any, **__: Any) -> Any:
+        bundle, options, how = arguments
+        blocks.extend(map(worker(bundle, {**options, "clip": only_clip}, how, "cpu"), tables))
+        return SimpleNamespace(iter_batches=lambda **_: iter(blocks))
+
+    monkeypatch.setattr(jobs, "on_workers", run_here)
+    monkeypatch.setattr(jobs, "FEWEST", 4)
+    expected = evaluate(predictor, str(tmp_path / "photos")).scores
+    encode = jobs.features_on(Here("local"), predictor.bundle)
+    found = evaluate(predictor, str(tmp_path / "photos"), encode=encode).scores
+    assert len(blocks) == -(-5 * len(predictor.classes) // 4)
+    assert (found.accuracy, found.zero_shot) == (expected.accuracy, expected.zero_shot)
+    assert found.log_loss == pytest.approx(expected.log_loss, abs=1e-5)
+    assert found.calibration_error == pytest.approx(expected.calibration_error, abs=1e-5)
+    (tmp_path / "photos" / predictor.classes[0] / "0.png").write_bytes(b"no picture")
+    with pytest.raises(DataError, match="not an image"):
+        [*encode(load_dataset(str(tmp_path / "photos"), DataSettings(test_share=1.0, broken=None)).test)]
+
+
 def test_a_block_has_pictures() -> None:
     pa = pytest.importorskip("pyarrow", reason="Ray's rows need pyarrow")
     from dear.cluster.workers import pictures_of
@@ -102,6 +144,7 @@ def test_other_predictions_are_not_mixed_in(only_clip: Clip, photos: list[str], 
     [
         (["predict", "bundle", "photos", "--cluster", "local"], "give a folder with --out"),
         (["predict", "bundle", "photos", "--workers", "2"], "give --cluster too"),
+        (["eval", "bundle", "photos", "--gpus", "1"], "give --cluster too"),
         (["index", "build", "photos", "--features", "heads", "--cluster", "local"], "features of a bundle"),
     ],
 )
@@ -111,7 +154,7 @@ def test_options_that_a_cluster_needs(words: list[str], message: str, tmp_path: 
 
     picture(tmp_path / "photos" / "1.png")
     arguments = parse_arguments(words)
-    if words[0] == "predict":
+    if words[0] != "index":
         many = arguments["many"]
         if many.cluster is None:
             with pytest.raises(SettingsError, match=message):
@@ -152,14 +195,16 @@ def test_a_worker_and_a_driver_that_are_killed(tmp_path: Path, monkeypatch: pyte
     import pyarrow.parquet as pq
 
     import dear
+    from dear.adapters.evaluation import evaluate
     from dear.adapters.index_encoder import BundleEncoder
-    from dear.cluster.jobs import Cluster, encode_on, predict_files
+    from dear.cluster.jobs import Cluster, encode_on, features_on, predict_files
     from dear.retrieval.build import build_index
 
     monkeypatch.setenv("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
     monkeypatch.setenv("PYTHONPATH", SOURCES)
     handler = signal.getsignal(signal.SIGTERM)
     for kind, first in (("dark", 0), ("light", 128)):
+        picture(tmp_path / "others" / kind / "0.png", first + 2, (31, 29))
         for level in range(first, first + 120, 4):
             picture(tmp_path / "photos" / kind / f"{level}.png", level, (31, 29))
     (tmp_path / "photos" / "dark" / "bad.png").write_bytes(b"no picture")
@@ -197,6 +242,8 @@ def test_a_worker_and_a_driver_that_are_killed(tmp_path: Path, monkeypatch: pyte
             BundleEncoder(predictor), tmp_path / "photos", tmp_path / "there",
             load=encode_on(where, tmp_path / "photos", predictor.bundle),
         )  # fmt: skip
+        encode = features_on(where, predictor.bundle)
+        scores = evaluate(predictor, str(tmp_path / "others"), encode=encode).scores
     finally:
         done.set()
         cluster.shutdown()
@@ -206,11 +253,14 @@ def test_a_worker_and_a_driver_that_are_killed(tmp_path: Path, monkeypatch: pyte
     assert all((out / name).stat().st_mtime_ns == time_before for name, time_before in before.items())
     rows = pq.read_table(out).to_pylist()
     assert sorted(row["path"] for row in rows) == paths
+    alone = evaluate(predictor, str(tmp_path / "others")).scores
+    assert (scores.images, scores.accuracy) == (alone.images, alone.accuracy)
+    assert scores.log_loss == pytest.approx(alone.log_loss, abs=1e-5)
     by_path = {row["path"]: row for row in rows}
-    for path, alone in zip(paths, predictor.predict_each(paths), strict=True):
+    for path, here in zip(paths, predictor.predict_each(paths), strict=True):
         if by_path[path]["reason"] is None:
-            assert by_path[path]["class"] == alone.best.name
-            assert by_path[path]["probability"] == pytest.approx(alone.best.probability, abs=1e-5)
+            assert by_path[path]["class"] == here.best.name
+            assert by_path[path]["probability"] == pytest.approx(here.best.probability, abs=1e-5)
     build_index(BundleEncoder(predictor), tmp_path / "photos", tmp_path / "here")
     for vectors in (tmp_path / "here" / "vectors-1").iterdir():
         assert (tmp_path / "there" / "vectors-1" / vectors.name).read_bytes() == vectors.read_bytes()

@@ -300,8 +300,8 @@ class TestTemplates:
 
 
 def test_a_file_of_another_kind(tmp_path: Path, settings: DataSettings) -> None:
-    (tmp_path / "x.tar").write_text("x")
-    refused(tmp_path / "x.tar", settings, r"is not a supported file.*\.csv, \.tsv, \.jsonl or \.zip")
+    (tmp_path / "x.rar").write_text("x")
+    refused(tmp_path / "x.rar", settings, r"is not a supported file.*\.csv, .*\.zip, \.tar or \.parquet")
     refused(tmp_path / "gone.csv", settings, "the file .*gone.csv does not exist")
 
 

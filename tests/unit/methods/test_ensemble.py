@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy, normalize
 
 from dear.backbone.clip import Clip
 from dear.methods.base import TrainingImages
-from dear.methods.ensemble import EnsembleSettings
+from dear.methods.ensemble import EnsembleSettings, fitting
 from dear.methods.ensemble.fitting import draw_folds, fit, fit_weights, measure_name_cost
 from dear.methods.ensemble.members import (
     MEAN_SCALE,
@@ -137,12 +137,15 @@ def test_a_group_is_left_out_as_a_whole() -> None:
     assert alone.unique().tolist() == [-1]
 
 
-def test_a_name_takes_what_plain_loops_say() -> None:
+@pytest.mark.parametrize("sure", [1, 40])
+def test_a_name_takes_what_plain_loops_say(sure: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In blocks of images, and where one class has all but e^-100 of an image."""
+    monkeypatch.setattr(fitting, "SCORES_AT_ONCE", 5 * 17)
     draw = torch.Generator().manual_seed(6)
     labels = torch.randint(5, (211,), generator=draw)
     truth = torch.eye(5).double()[labels]
-    scores = 3 * truth + torch.randn(211, 5, generator=draw).double()
-    by_text = 2 * truth + torch.randn(211, 5, generator=draw).double()
+    scores = sure * (3 * truth + torch.randn(211, 5, generator=draw).double())
+    by_text = sure * (2 * truth + torch.randn(211, 5, generator=draw).double())
     cost = measure_name_cost(scores, by_text, labels)
     found = own = 0
     taken = list[tuple[list[float], int]]()

@@ -6,22 +6,20 @@ import shutil
 import stat
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import wraps
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar, cast
+from typing import BinaryIO
 from uuid import uuid4
 
 from dear.data.images import decode, video
 from dear.data.images.decode import FORMATS
-from dear.data.settings import DataSettings
 from dear.data.sources import table
 from dear.data.sources.folder import enter_wrappers
 from dear.data.sources.paths import require_inside
-from dear.errors import DataError, DearError, OutputError, rename_in_faults
+from dear.errors import DataError, OutputError
 from dear.limits import require_at_most
-from dear.reading.files import CORRECTIONS, expanded, is_passed_over, opened, read_bytes
+from dear.reading.files import CORRECTIONS, is_passed_over, opened, read_bytes
 from dear.reading.remote import Address
 from dear.text import fingerprint
 from dear.writing import temporary_folder
@@ -35,12 +33,11 @@ UTF_8 = 0x800
 """The flag of a member whose name is in UTF-8."""
 LISTS = (*table.SUFFIXES, ".json", ".txt", ".arrow")
 """Suffixes of files that are unpacked in addition to images; all others stay in the zip."""
-LONGEST_STEM = 50  # characters of a zip's name in that of its folder, which has at most 255 bytes
+LONGEST_STEM = 50  # characters of an archive's name in that of its folder, which has at most 255 bytes
 MODEST = 2**28
-"""Bytes that any zip may unpack to: small ones of flat pictures shrink a hundredfold."""
+"""Bytes that any archive may unpack to: small ones of flat pictures shrink a hundredfold."""
 
 Members = Mapping[Path, zipfile.ZipInfo]
-Reader = TypeVar("Reader", bound=Callable[..., Any])
 
 
 def unpack(archive: Path, cache: Path) -> tuple[Path, list[str]]:
@@ -53,17 +50,16 @@ def unpack(archive: Path, cache: Path) -> tuple[Path, list[str]]:
     """
     suffixes = (*decode.SUFFIXES, *video.SUFFIXES, *LISTS)
     try:
-        with _opened_zip(archive, cache) as (content, length), zipfile.ZipFile(content) as file:
+        target = folder_of([archive], cache)
+        opening = opened_whole(archive, is_unpacked=target.is_dir())
+        with opening as (content, length), zipfile.ZipFile(content) as file:
             members, passed_over = _members(archive, file.infolist())
             files = {path: info for path, info in members.items() if not info.is_dir()}
             data = {path: info for path, info in files.items() if path.suffix.lower() in suffixes}
             if not data:
                 raise DataError(f"{archive} contains no images: pack a folder of images, in {FORMATS}.")
-            target = folder_of(archive, cache)
             if not target.is_dir():
-                size = sum(info.file_size for info in data.values())
-                if size > MODEST:
-                    require_at_most("unpacked_ratio", -(-size // length), archive)
+                require_modest(sum(info.file_size for info in data.values()), length, archive)
                 _unpack_into(archive, target, file, members, data)
             elif not all((target / path).is_file() for path in data):
                 raise DataError(
@@ -76,11 +72,11 @@ def unpack(archive: Path, cache: Path) -> tuple[Path, list[str]]:
 
 
 @contextmanager
-def _opened_zip(archive: Path, cache: Path) -> Iterator[tuple[BinaryIO, int]]:
-    """A zip and its length in bytes. One at an address is taken whole before it is unpacked: a server may say
-    another length than it has. Raises ReadingError, LimitError.
+def opened_whole(archive: Path, *, is_unpacked: bool = False) -> Iterator[tuple[BinaryIO, int]]:
+    """An archive and its length in bytes. One at an address is taken whole before it is unpacked: a server
+    may say another length than it has. Raises ReadingError, LimitError.
     """
-    if isinstance(archive, Address) and not folder_of(archive, cache).is_dir():
+    if isinstance(archive, Address) and not is_unpacked:
         content = read_bytes(archive)
         yield io.BytesIO(content), len(content)
         return
@@ -88,42 +84,21 @@ def _opened_zip(archive: Path, cache: Path) -> Iterator[tuple[BinaryIO, int]]:
         yield file, archive.stat().st_size
 
 
-def folder_of(archive: Path, cache: Path) -> Path:
-    """Where a zip is unpacked. Raises OSError."""
-    facts = archive.stat()
-    numbers = facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns
-    name = str(archive) if isinstance(archive, Address) else os.path.realpath(archive)
-    stamp = fingerprint(name, *map(str, numbers))
-    return cache / "archives" / f"{archive.stem[:LONGEST_STEM]}-{stamp}"
+def require_modest(size: int, length: int, archive: Path) -> None:
+    """Raise LimitError for an archive of this length that unpacks to many times as many bytes."""
+    if size > MODEST:
+        require_at_most("unpacked_ratio", -(-size // max(length, 1)), archive)
 
 
-def naming_zips(read: Reader) -> Reader:
-    """A reader of one source or of several, and their settings, whose errors name a zip instead of the folder
-    into which it was unpacked.
-    """
-
-    @wraps(read)
-    def reader(source: Any, settings: DataSettings | None = None, *args: Any, **options: Any) -> Any:
-        try:
-            return read(source, settings, *args, **options)
-        except DearError as error:
-            for folder, archive in _unpacked(source, settings):
-                error.args = tuple(str(argument).replace(folder, archive) for argument in error.args)
-            raise
-        finally:
-            for folder, archive in _unpacked(source, settings):
-                rename_in_faults(folder, archive)
-
-    return cast(Reader, reader)
-
-
-def _unpacked(source: Any, settings: DataSettings | None) -> Iterator[tuple[str, str]]:
-    """The folders of the zips among the sources, and the zips."""
-    for name in source if isinstance(source, list | tuple) else [source]:
-        if isinstance(name, str | Path) and Path(name).suffix.lower() in SUFFIXES:
-            with suppress(OSError):
-                archive = expanded(name)
-                yield str(folder_of(archive, (settings or DataSettings()).cache_folder())), str(archive)
+def folder_of(archives: Sequence[Path], cache: Path, *how: str) -> Path:
+    """Where a zip is unpacked, or several archives as one data set, in this way. Raises OSError."""
+    facts = list[str]()
+    for archive in archives:
+        status = archive.stat()
+        numbers = status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+        name = str(archive) if isinstance(archive, Address) else os.path.realpath(archive)
+        facts += [name, *map(str, numbers)]
+    return cache / "archives" / f"{archives[0].stem[:LONGEST_STEM]}-{fingerprint(*facts, *how)}"
 
 
 def _members(

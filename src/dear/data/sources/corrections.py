@@ -22,6 +22,7 @@ from dear.data.sources.class_names import (
     sort_names,
 )
 from dear.data.sources.listing import UNLABELED, Listing, Row
+from dear.data.sources.shards import is_pattern
 from dear.data.sources.table import LABELS, PATHS, column, read_rows
 from dear.errors import DataError
 from dear.reading.files import CORRECTIONS, expanded
@@ -59,15 +60,15 @@ class Correction(NamedTuple):
 
 
 def corrections_file(data: Any) -> Path | None:
-    """The table of the corrections of a data set: in its folder, or beside its table or zip. None for data
-    that is no file, such as a benchmark by name.
+    """The table of the corrections of a data set: in its folder, or beside its table or archive. None for
+    data that is no file, such as a benchmark by name.
     """
     if not isinstance(data, str | Path):
         return None
     path = expanded(data)
     if path.is_dir():
         return path / CORRECTIONS
-    return path.with_name(CORRECTIONS) if path.is_file() else None
+    return path.with_name(CORRECTIONS) if path.is_file() or is_pattern(str(path)) else None
 
 
 def key_of(

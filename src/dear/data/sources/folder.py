@@ -23,6 +23,8 @@ from dear.text import FEW, compose, list_names, plural
 
 SAVED = ("dataset_dict.json", "state.json", "dataset_info.json")
 """Files of a Hugging Face data set that save_to_disk of its library wrote."""
+SHARDS = (".tar", ".parquet")
+"""Suffixes of files that hold images."""
 PIECE = re.compile(r"(split|fold|part|batch|set|group|chunk|shard|session)[ _-]?\d+")
 """Folders that classes are divided into."""
 SHARED = 0.5  # a domain has more than this share of all classes
@@ -112,10 +114,26 @@ def enter_wrappers(folder: Path) -> Path:
         files, inner = _visible(folder), _visible(folder / names[0])
         holds_folders = any(path.is_dir() for path in inner)
         is_whole = any(_is_list(path) or (_is_image(path) and not holds_folders) for path in files)
-        if is_whole or not (holds_folders or any(map(_is_list, inner))):
+        if is_whole or not (holds_folders or any(map(_is_list, inner)) or shards_in(folder / names[0])):
             break
         folder /= names[0]
     return folder
+
+
+def shards_in(folder: Path) -> list[Path]:
+    """The files of a folder that hold images, or of its folders if all are called like splits; none where
+    there are images or other folders too.
+    """
+    names = subfolders(folder)
+    if not all(map(split_of, names)):
+        return []
+    shards = list[Path]()
+    for place in [folder / name for name in names] or [folder]:
+        entries = _visible(place)
+        if any(_is_image(path) or path.is_dir() for path in entries):
+            return []
+        shards += sorted(path for path in entries if path.suffix.lower() in SHARDS)
+    return shards
 
 
 def _is_list(path: Path) -> bool:
@@ -258,7 +276,8 @@ def no_classes(folder: Path) -> DataError:
     """The error for a folder of images that neither folders nor corrections give a class."""
     return DataError(
         f"{folder} has no folders of classes. Give a folder with one folder of images per class, with train/ "
-        "and test/, a folder in CoOp's layout, a CSV or JSONL file, or a zip."
+        "and test/, a folder in CoOp's layout, a CSV or JSONL file, a zip, or a tar or Parquet file that has "
+        "the class of each image, in a column that --dataset.columns label=COLUMN names."
     )
 
 

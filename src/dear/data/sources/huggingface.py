@@ -227,7 +227,7 @@ def _unpack(name: str, tables: Tables, image: str, cache: Path) -> Path:
             for number, row in enumerate(undecoded(table, image)):
                 content = (row[image] or {}).get("bytes") or b""
                 filled = filled or bool(content)
-                (unfinished / part / f"{number:09}{_suffix(content)}").write_bytes(content)
+                (unfinished / part / f"{number:09}{suffix_of(content)}").write_bytes(content)
         if not filled:
             raise DataError(
                 f"{name} holds no image files, only their names at most: save it with save_to_disk of a "
@@ -236,7 +236,7 @@ def _unpack(name: str, tables: Tables, image: str, cache: Path) -> Path:
     return target
 
 
-def _suffix(content: bytes) -> str:
+def suffix_of(content: bytes) -> str:
     """The suffix of an image file by its content; ".bin" for what is none."""
     with suppress(Exception), open_image(content) as file:  # the exceptions of formats differ
         return ".jpg" if file.format in ("JPEG", "MPO") else f".{str(file.format).lower()}"

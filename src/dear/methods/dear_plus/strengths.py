@@ -12,7 +12,7 @@ from torch import Tensor
 from dear.methods.covariances import invert_nearly_positive
 from dear.methods.dear_plus.correction import ENOUGH, SCORES_AT_ONCE, STEPS
 from dear.methods.dear_plus.gaussian import BayesFactors
-from dear.methods.names import NameCost, NameMargins, measure_names
+from dear.methods.names import NameCost, NameMargins, measure_names, split_by_name
 
 PRIOR = 1e-3
 """Weight of the squared strengths: they stay finite where the terms separate all training images."""
@@ -198,22 +198,30 @@ def measure_name_cost(terms: LeftOutTerms, strengths: Float[Tensor, "use term"])
     labels, names = terms.labels, list[NameMargins]()
     has_images = torch.bincount(labels, minlength=terms.has_evidence.shape[1]) > 0
     for number, has_evidence in enumerate(terms.has_evidence[:EVERY]):
-        tried = (has_images & ~has_evidence).nonzero().flatten().tolist()
-        if not has_evidence.any() or not tried:
+        tried = (has_images & ~has_evidence).nonzero().flatten()
+        if not has_evidence.any() or not len(tried):
             continue
-        others, own = ({name: [strengths.new_zeros(0)] for name in tried} for _ in range(2))
+        numbers = torch.full_like(labels[:1], -1).repeat(len(has_images))
+        numbers[tried] = torch.arange(len(tried), device=labels.device)
+        taken, of_taken, own, of_own = ([] for _ in range(4))
         for rows, values in terms.batches(number):
             first, second = (torch.tensordot(used, values, dims=1) for used in strengths)
             first = second if terms.mostly_alone else first
             best = first.masked_fill(~has_evidence, -torch.inf).max(dim=1)
             margins = second + level_names(first, second, has_evidence) - best.values[:, None]
             is_right = best.indices == labels[rows]
-            for name in tried:
-                own[name].append(margins[labels[rows] == name, name])
-                lost = margins[is_right, name]
-                others[name].append(lost[lost > 0])  # a threshold is never below
-        pairs = int(has_evidence[labels].sum())
-        names += [NameMargins(torch.cat(others[name]), torch.cat(own[name]), pairs) for name in tried]
+            is_taken = is_right[:, None] & (numbers >= 0) & (margins > 0)  # a threshold is never below
+            taken.append(margins[is_taken])
+            of_taken.append(numbers[is_taken.nonzero()[:, 1]])
+            is_own = numbers[labels[rows]] >= 0
+            own.append(margins.gather(1, labels[rows, None])[is_own, 0])
+            of_own.append(numbers[labels[rows]][is_own])
+        pairs = [int(has_evidence[labels].sum())] * len(tried)
+        of_names = [
+            split_by_name(torch.cat(found), torch.cat(numbered), len(tried))
+            for found, numbered in ((taken, of_taken), (own, of_own))
+        ]
+        names += [NameMargins(*each) for each in zip(*of_names, pairs, strict=True)]
     return measure_names(names)
 
 

@@ -11,12 +11,14 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from dear.methods.ensemble.members import Linear, fit_members, list_members, list_regressions
-from dear.methods.names import NameCost, NameMargins, measure_names
+from dear.methods.names import NameCost, NameMargins, measure_names, split_by_name
 from dear.methods.shared import find_basis
 from dear.methods.solver import find_minimum
 
 FOLDS = 5
 """Parts of the images that are left out in turn. To part them anew, and again, gave no better weights."""
+SCORES_AT_ONCE = 2**22
+"""Images x classes of which the cost of names is computed together."""
 EXACT = 1e-9
 """Largest derivative by a weight at which the weights are taken."""
 MOST_STEPS = 15_000  # scipy's own
@@ -170,18 +172,44 @@ def measure_name_cost(
     scores: Float[Tensor, "item class"], by_text: Float[Tensor, "item class"], labels: Int[Tensor, "item"]
 ) -> NameCost:
     """The cost of a name, of each class in turn beside all others."""
-    classes, names = scores.shape[1], list[NameMargins]()
+    classes = scores.shape[1]
     if classes < 3:  # beside a single class, nothing is to be lost
         return NameCost()
-    for name in range(classes):
-        others: Bool[Tensor, "class"] = torch.arange(classes, device=scores.device) != name
-        known = scores[:, others]
-        margin = by_text[:, name] + level_names(known, by_text[:, others])[:, 0] - known.amax(dim=1)
-        is_name = labels == name
-        is_right = ~is_name & (scores.masked_fill(~others, -torch.inf).argmax(dim=1) == labels)
-        lost = margin[is_right]
-        names.append(NameMargins(lost[lost > 0], margin[is_name], int((~is_name).sum())))
-    return measure_names(names)
+    taken, names, own = list[Tensor](), list[Tensor](), list[Tensor]()
+    for rows in torch.arange(len(labels), device=labels.device).split(max(1, SCORES_AT_ONCE // classes)):
+        margin, is_right = _margins_of_names(scores[rows], by_text[rows], labels[rows])
+        is_taken = is_right & (margin > 0)
+        taken.append(margin[is_taken])
+        names.append(is_taken.nonzero()[:, 1])
+        own.append(margin.gather(1, labels[rows, None])[:, 0])
+    of_names = split_by_name(torch.cat(taken), torch.cat(names), classes)
+    of_own = split_by_name(torch.cat(own), labels, classes)
+    pairs = [len(labels) - len(each) for each in of_own]
+    return measure_names([NameMargins(*each) for each in zip(of_names, of_own, pairs, strict=True)])
+
+
+def _margins_of_names(
+    scores: Float[Tensor, "item class"], by_text: Float[Tensor, "item class"], labels: Int[Tensor, "item"]
+) -> tuple[Float[Tensor, "item class"], Bool[Tensor, "item class"]]:
+    """By how much the score of each class by its name is above the best of all others, and whether an image
+    of these is right without it.
+    """
+    best = scores.max(dim=1, keepdim=True)
+    second = scores.scatter(1, best.indices, -torch.inf).max(dim=1, keepdim=True)
+    is_best: Bool[Tensor, "item class"] = torch.arange(scores.shape[1], device=scores.device) == best.indices
+    without = second.values.where(is_best, best.values)
+    margin = by_text + _without_each(scores) - _without_each(by_text) - without
+    columns = labels[:, None]
+    is_right = ((best.indices == columns) & ~is_best) | ((second.indices == columns) & is_best)
+    return margin, is_right
+
+
+def _without_each(scores: Float[Tensor, "item class"]) -> Float[Tensor, "item class"]:
+    """The logarithm of the sum of the exponentials of all classes but each."""
+    total, best = scores.logsumexp(dim=1, keepdim=True), scores.argmax(dim=1, keepdim=True)
+    rest: Tensor = total + torch.log1p(-(scores - total).exp())
+    # Where one class has nearly all of the sum, the difference would be rounding.
+    return rest.scatter(1, best, scores.scatter(1, best, -torch.inf).logsumexp(dim=1, keepdim=True))
 
 
 def add_names(
