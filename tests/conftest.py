@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from itertools import count
 from typing import TYPE_CHECKING
 
 # Before huggingface_hub is imported: no test reaches the network.
@@ -38,6 +39,24 @@ def _one_thread() -> None:
     import torch
 
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Iterator[str]]:
+    """Names of cache folders that do not exist yet; the first is for what several tests share."""
+    folder, before = tmp_path_factory.mktemp("caches"), os.environ.get("DEAR_CACHE")
+    names = (str(folder / str(number)) for number in count())
+    os.environ["DEAR_CACHE"] = next(names)
+    yield names
+    del os.environ["DEAR_CACHE"]
+    if before is not None:
+        os.environ["DEAR_CACHE"] = before
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(_caches: Iterator[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test finds nothing that another one computed."""
+    monkeypatch.setenv("DEAR_CACHE", next(_caches))
 
 
 @pytest.fixture(autouse=True)

@@ -50,7 +50,7 @@ def test_fit_writes_a_bundle_and_an_existing_one_only_with_overwrite(
     photos: Path, bundle: Path, run: Run
 ) -> None:
     assert sorted(path.name for path in bundle.iterdir()) == [
-        "README.md", "adapter.safetensors", "config.json", "features.safetensors", "review.csv",
+        "README.md", "adapter.safetensors", "config.json", "review.csv",
         "review.html",
     ]  # fmt: skip
     before = (bundle / "adapter.safetensors").read_bytes()

@@ -17,7 +17,6 @@ from dear.adapters.leftout import LeftOut, LeftOutScores
 from dear.adapters.operating import OperatingGoal, OperatingPoint
 from dear.adapters.predictor import Predictor
 from dear.adapters.prepare import FitImages, add_named, check_run, prepare_data, read_data, resolve_run
-from dear.adapters.readouts import FEATURES, kept_if_interrupted, open_cache, report_reused, save_readouts
 from dear.adapters.review import review_images, write_review
 from dear.adapters.scoring import (
     choose_operating_point,
@@ -50,7 +49,8 @@ from dear.methods.optional import LeavesOut
 from dear.methods.registry import AUTO, FIT_METHOD
 from dear.progress import OnStep, Progress, Steps, TrainingStep
 from dear.reading.files import expanded
-from dear.training.cache import Cache
+from dear.text import plural
+from dear.training.cache import Cache, Readouts
 from dear.training.settings import check_training
 from dear.writing import PART, UNFINISHED, locked
 
@@ -88,7 +88,8 @@ def fit(
 ) -> Bundle:
     """Adapt a backbone to all classes of a data set, and write the bundle to ``out`` if that is not None.
     Nothing is selected on test images. If it is interrupted, the same call continues after the last epoch
-    whose state is in ``out``, and encodes no image again.
+    whose state is in ``out``. The features of images stay in the cache folder: neither this call nor another
+    fit encodes the same images again, unless the method is trained in steps.
 
     Args:
         data: A data set, or what `load_dataset` takes: a folder, a file, (images, labels), a data frame, ...
@@ -113,10 +114,8 @@ def fit(
             What can be promised is shown on images that are left out (`OperatingPoint`).
         costs: What mistakes and a person cost, by which each image is decided (`read_costs`).
         per_class: Whether the precision shall hold for each class that is decided.
-        continue_from: Folder of an earlier bundle: images that it was made of are not encoded again, unless
-            the method is trained in steps, and its backbone and its names of folders or labels are the
-            defaults. The bundle makes the predictions of a fit with these and without it; on a CPU its
-            probabilities differ by less than 1e-5.
+        continue_from: Folder of an earlier bundle, whose backbone, names of folders or labels and share of
+            test images are the defaults; with "auto" its method stays within one standard error of the best.
         overwrite: Replace a bundle in ``out``.
         progress: Called with (step, done, of); if None, a terminal shows bars with the remaining time.
         verbose: Print `Bundle.verdict`. Notes on the data are UserWarnings, which filters of Python's own
@@ -176,11 +175,8 @@ def fit(
             if unlabeled is not None:
                 require_taken(setup.method)
                 images = replace(images, unlabeled=read_unlabeled(unlabeled, images.dataset, dataset))
-            features_files = [] if earlier is None else [earlier / FEATURES]
-            if folder is not None and (interrupted := folder / UNFINISHED / FEATURES).is_file():
-                features_files.append(interrupted)
-            session = Session(device, cache=open_cache(*features_files))
-            stack.enter_context(kept_if_interrupted(folder, session.cache))
+            readouts = Readouts(dataset.cache_folder(), draws_by_content=True)
+            session = Session(device, cache=Cache(readouts=readouts))
             session.cache.progress = report
             name = backbone_or_default(model, pretrained, world=images.dataset.world)
             options: dict[str, Any] = {"seed": seed, "train": train, "select": select}
@@ -228,14 +224,13 @@ def fit(
             facts = replace(facts, confused=reviewed.confused_pairs)
             issues = (*wrong, *reviewed.twins(with_test=test is not None))
             bundle = replace(bundle, review=issues, training=facts)
-        for file in features_files:
-            report_reused(file.parent, session.cache)
+        if (known := readouts.images - readouts.encoded) or earlier is not None:
+            warn(f"{len(known)} of {plural(len(readouts.images), 'image')} are known, and not encoded again")
         if folder is not None:
             unfinished = folder
             if choose_folder is not None:
                 folder = choose_folder(bundle, run.clip, images.dataset, crossed, judged_images)
             save(bundle, folder, unfinished)
-            save_readouts(folder, session.cache.used_readouts())
             if reviewed is not None and bundle.review is not None:
                 names = dataset.classnames
                 write_review(folder, reviewed, bundle.review, data, bundle.model, source.test, names)
@@ -282,7 +277,7 @@ def train_adapter(session: Session, run: ResolvedRun, out: Path | None, report: 
     """
     checkpoint = out and run.file(out / UNFINISHED, ".pt")
     if checkpoint and checkpoint.parent.is_dir():
-        names = [path.name for path in checkpoint.parent.iterdir() if path.name != FEATURES]
+        names = [path.name for path in checkpoint.parent.iterdir()]
         if names and not any(name.startswith(checkpoint.stem) for name in names):
             warn(f"{out}: an unfinished fit with other options is replaced")
     on_step = _report_steps(report, teacher=run.teacher is not None)
@@ -391,7 +386,6 @@ def save(bundle: Bundle, out: Path, unfinished: Path) -> None:
     bundle.save_pretrained(out)
     for state in (unfinished / UNFINISHED).glob("*.pt"):
         remove_checkpoints(state)
-    (unfinished / UNFINISHED / FEATURES).unlink(missing_ok=True)
     for part in (unfinished / UNFINISHED).glob(f"*{PART}"):  # of a fit that was killed
         part.unlink(missing_ok=True)
     with suppress(OSError):  # there is none, or one that was set aside

@@ -64,10 +64,9 @@ def command(
             cost, or words such as "defect=50,to a person=2". Other mistakes cost 1. Each image is then
             decided by its expected cost.
         per_class: Promise the precision for each class that is decided. Classes with too few images are not.
-        continue_: Folder of an earlier bundle. Images that it was made of are not encoded again, unless the
-            method is trained in steps. Its backbone and its class names are the defaults. With auto, the
-            method of the earlier bundle stays if it is within one standard error of the best. With the same
-            method, predictions are the predictions of a fit without this option.
+        continue_: Folder of an earlier bundle, which the new one replaces unless --out names another folder.
+            Its backbone, class names and share of test images are the defaults. With auto, its method stays
+            if it is within one standard error of the best.
         overwrite: Replace the bundle that is in the folder.
         train: Settings of training; by default as published for the method.
         select: Keep the last epoch, or the epoch that is best on validation images.
@@ -80,7 +79,7 @@ def command(
     if (place := out or continue_) is None:
         raise UsageError("--out is missing: give the folder that the bundle is written to.")
     if continue_ is not None:
-        read_config(expanded(continue_))  # a record of a run has no features to go on with
+        read_config(expanded(continue_))  # a record of a run is no bundle
     OperatingGoal.of(precision, costs, per_class=per_class)
     method = method if method == AUTO else known_method(method)
     settings_by_method = collect_settings([method], settings)

@@ -34,6 +34,7 @@ MOST_LOGITS, FEWEST_LOGITS = 1_000_000, 10
 but at least ``FEWEST_LOGITS``.
 """
 AT_ONCE = 250  # images whose features are scored together
+BATCHES_READ = 16  # of which readouts are read at once: those that are not known are encoded together
 
 Encode = Callable[[Images], Iterable[Float[Tensor, "batch feature embed"]]]
 """Gives unit image features in order: those of a method and, last, that of the frozen backbone."""
@@ -308,10 +309,10 @@ def _load_features(
     frozen: Method | None,
 ) -> Iterator[tuple[ImageFeatures, ImageFeatures | None]]:
     """Image features in batches, of the method and of the frozen backbone, which continues the method's trunk
-    outputs. They come from the cache's readouts by content if it keeps those.
+    outputs. They come from the cache's readouts if it has those.
     """
     like = method.clip.image.projection
-    if not cache.keeps_readouts_of(method, images):
+    if (readouts := cache.readouts_of(method, images)) is None:
         for trunk in load_trunks(method, images, batch, cache, precision):
             with mixed(like.device, precision):
                 image = method.image_features(trunk).to(like)
@@ -321,13 +322,14 @@ def _load_features(
                     plain = frozen.image_features(token).to(like)
             yield image, plain
         return
-    for indices in torch.arange(len(images)).split(batch):
-        read = cache.read_images(method, images, indices, precision)
-        token = cache.read_images(frozen or method, images, indices, precision)
-        with mixed(like.device, precision):
-            image = features_of(method, read).to(like)
-            plain = None if frozen is None else frozen.image_features(token).to(like)
-        yield image, plain
+    for indices in torch.arange(len(images)).split(batch * BATCHES_READ):
+        rows = readouts.read(method, images, indices, precision)
+        tokens = rows if frozen is None else readouts.read(frozen, images, indices, precision)
+        for read, token in zip(rows.split(batch), tokens.split(batch), strict=True):
+            with mixed(like.device, precision):
+                image = features_of(method, read).to(like)
+                plain = None if frozen is None else frozen.image_features(token).to(like)
+            yield image, plain
 
 
 def load_trunks(

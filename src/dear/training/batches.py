@@ -1,10 +1,12 @@
 """The batches of an epoch, and all training images at once for methods that use them before training."""
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -14,7 +16,8 @@ from dear.backbone.device import mixed
 from dear.backbone.names import Precision
 from dear.data.dataset import Images, Picture
 from dear.data.fewshot import Subset, leave_subsets
-from dear.data.images.photos import distinct_pictures, number_groups
+from dear.data.images.forms import hash_bytes
+from dear.data.images.photos import distinct_pictures, image_hashes, number_groups
 from dear.data.images.transforms import (
     Move,
     ahead_on,
@@ -222,42 +225,42 @@ def training_images(
     """The argument of `UsesAllImages.before_training`, whose views are computed on demand.
 
     Random views are drawn from the view seed if there is one, else from the seed, and differ from those of
-    every epoch; where the cache keeps readouts by content, they depend on that, not on the image's place.
-    Copies are left out for a method that leaves images out, unless they are asked for.
+    every epoch. Copies are left out for a method that leaves images out, unless they are asked for.
     """
     if isinstance(method, LeavesOut) and not with_copies:
         first = distinct_pictures(images)
         images = Subset(images, first) if len(first) < len(images) else images
-    reads_content = cache.keeps_readouts_of(method, images)
+    readouts = cache.readouts_of(method, images)
     preprocess, like = method.clip.preprocess, method.clip.image.projection
     stream = seed if settings.view_seed is None else settings.view_seed
 
-    def loader(number: int) -> Callable[[Int[Tensor, "item"]], Pixels]:
-        """What loads random view ``number`` of images."""
-        scale, draw = (settings.crop, 1.0), partial(generator, stream, "views before training", number)
-        if not reads_content:
-            numbers = view_numbers(len(images), draw()).tolist()
-        else:
-            numbers = [view_numbers(1, draw(item.hex()))[0].tolist() for item in cache.number_images(images)]
+    def draw_numbers(number: int) -> list[list[float]]:
+        """The random numbers of view ``number`` of each image."""
+        draw = partial(generator, stream, "views before training", number)
+        if readouts is None or not readouts.draws_by_content:
+            return view_numbers(len(images), draw()).tolist()
+        return [view_numbers(1, draw(name))[0].tolist() for name in _name_copies(images)]
 
-        def load(indices: Tensor) -> Pixels:
-            def view(picture: Picture, row: int) -> Tensor:
-                drawn = numbers[int(indices[row])]
-                return train_view(picture, preprocess.size, drawn, scale, preprocess.interpolation)
+    def load_random(drawn: Sequence[Sequence[float]], indices: Int[Tensor, "item"]) -> Pixels:
+        def view(picture: Picture, row: int) -> Tensor:
+            numbers, scale = drawn[int(indices[row])], (settings.crop, 1.0)
+            return train_view(picture, preprocess.size, numbers, scale, preprocess.interpolation)
 
-            return load_views(images, indices, view)
-
-        return load
+        return load_views(images, indices, view)
 
     @torch.no_grad()
     def view(number: int | None = None) -> Readout:
-        title, facts = "encoding images", tuple[object, ...]()
+        title, facts, names = "encoding images", tuple[object, ...](), list[bytes]()
+        load: Callable[[Tensor], Tensor] = partial(load_test_views, images, preprocess=preprocess)
         if number is not None:
             title, facts = f"encoding random view {number + 1}", ("random", stream, number, settings.crop)
-        load = partial(load_test_views, images, preprocess=preprocess) if number is None else loader(number)
+            load = partial(load_random, drawn := draw_numbers(number))
+            names = [hash_bytes(repr((settings.crop, numbers)).encode()) for numbers in drawn]
         everything = torch.arange(len(images))
-        if reads_content:
-            return cache.read_images(method, images, everything, settings.precision, facts, load, title)
+        if readouts is not None:
+            told = partial(cache.progress, title)
+            how: dict[str, Any] = {"views": names, "load_views": load, "progress": told}
+            return readouts.read(method, images, everything, settings.precision, **how)
         at_once = method.clip.image.images_at_once
 
         def compute() -> Float[Tensor, "item token width"]:
@@ -274,6 +277,15 @@ def training_images(
             return torch.cat([read_out(method, part) for part in trunk.split(at_once)]).to(like)
 
     return TrainingImages(images.labels.to(like.device), view, number_groups(images))
+
+
+def _name_copies(images: Images) -> list[str]:
+    """A name for each image, by its content and how many of the same are before it."""
+    before, names = Counter[bytes](), list[str]()
+    for content in image_hashes(images):
+        names.append((content + (before[content] % 2**16).to_bytes(2, "big")).hex())
+        before[content] += 1
+    return names
 
 
 def view_key(method: Method, images: Images, precision: Precision, *view: object) -> tuple[object, ...]:

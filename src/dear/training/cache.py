@@ -1,21 +1,26 @@
-"""What runs compute of images and class names, kept in memory for the next ones."""
+"""What is computed of images and class names for later runs: tensors in memory, and readouts of images on the
+disk.
+"""
 
-from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import closing
+from pathlib import Path
 from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
+from safetensors.torch import load, save
 from torch import Tensor
 
+from dear.backbone.clip import Clip
 from dear.backbone.device import mixed, precision_for
 from dear.backbone.names import Precision
 from dear.data.dataset import Images
 from dear.data.fewshot import leave_subsets
-from dear.data.images.forms import HASH_BYTES
+from dear.data.images.hashes import FEATURE_BYTES, recall_features, remember_features
 from dear.data.images.photos import LoadedImages, image_hashes
 from dear.data.images.transforms import load_test_views, prefetch
+from dear.errors import warn
 from dear.methods.base import Method, Readout
 from dear.methods.optional import read_out, readout_key
 from dear.methods.registry import frozen_clip
@@ -24,50 +29,32 @@ from dear.text import fingerprint
 
 CACHE_BYTES = 2 * 2**30
 Part = Literal["trunk", "target", "text"]
-ITEMS = ".items"
-"""End of the name of a tensor that says which images the rows of another are of."""
+TOGETHER = 16
+"""How many images are read together on a CPU, at most."""
 
 
 class Cache:
-    """Tensors in named parts that share one bound in bytes; those that no longer fit are computed each time.
+    """Tensors in memory, in named parts that share one bound in bytes; those that no longer fit are computed
+    each time.
 
     - "trunk": trunk outputs, by data set, weights, layer, and batch or view;
     - "target": the frozen features that losses compare with;
-    - "text": frozen text features, by class names and templates;
-    - readouts (`HasReadout`, or the class token after the last layer), by the content of each image: so
-      images that an earlier fit has read need not be decoded and encoded again. Only `fit` keeps them, in
-      place of trunk outputs where they are small. Their last digits depend on the images that went through
-      the tower together.
+    - "text": frozen text features, by class names and templates.
 
-    All but readouts belong to the group that was begun last (a data set, for example). Other groups are
-    evicted to make room, the oldest first. Entries of the current one are evicted only for a readout: in
-    repeated passes over a group, the oldest would always be gone before it is needed. Readouts stay, for a
-    fit to save.
+    They belong to the group that was begun last (a data set, for example). Other groups are evicted to make
+    room, the oldest first, and never the current one: in repeated passes over it, the oldest would always be
+    gone before it is needed.
 
     Attributes:
+        readouts: What takes the place of trunk outputs where it is smaller; None for trunk outputs alone.
         progress: Called while all training images are encoded.
-        images: The images of which something was read by their content.
-        encoded: Those of which something was not known before.
     """
 
-    def __init__(self, limit_bytes: int = CACHE_BYTES, readouts: Mapping[str, Tensor] | None = None) -> None:
-        """``readouts`` are those that an earlier fit has saved; None keeps none."""
-        self.limit, self.bytes = limit_bytes, 0
+    def __init__(self, limit_bytes: int = CACHE_BYTES, readouts: "Readouts | None" = None) -> None:
+        self.limit, self.bytes, self.readouts = limit_bytes, 0, readouts
         self.progress: Progress = silent
         self._groups: dict[Hashable, dict[tuple[Part, Hashable], Tensor]] = {None: {}}
         self._current = self._groups[None]
-        self.images, self.encoded = set[bytes](), set[bytes]()
-        self._keeps_readouts = readouts is not None
-        self._readouts = dict[str, dict[bytes, Tensor]]()
-        self._used, self._hashes = dict[str, dict[bytes, None]](), dict[str, dict[int, bytes]]()
-        self.add_readouts(readouts or {})
-
-    def add_readouts(self, readouts: Mapping[str, Tensor]) -> None:
-        """Take what `used_readouts` gave. Raises ValueError for anything else."""
-        for name, rows in readouts.items():
-            if name + ITEMS in readouts:
-                for item, row in zip(readouts[name + ITEMS].tolist(), rows, strict=True):
-                    self._keep_readout(name, bytes(item), row)
 
     def begin(self, group: Hashable) -> None:
         """Start a group that new entries belong to; it becomes the youngest."""
@@ -84,135 +71,126 @@ class Cache:
         if (found := self.find(part, key)) is not None:
             return found
         tensor = compute()
-        if self._make_room(tensor):
-            self._current[part, key] = tensor
+        if (size := tensor.nbytes) <= self.limit:
+            for group in [*self._groups][:-1]:
+                if self.bytes + size > self.limit:
+                    self.bytes -= sum(other.nbytes for other in self._groups.pop(group).values())
+            if self.bytes + size <= self.limit:
+                self._current[part, key] = tensor
+                self.bytes += size
         return tensor
 
-    def _make_room(self, tensor: Tensor, *, for_readout: bool = False) -> bool:
-        """Count the bytes of a tensor, after others are evicted for it. False if it does not fit."""
-        size = _bytes(tensor)
-        if size > self.limit:
-            return False
-        for name in [*self._groups] if for_readout else [*self._groups][:-1]:
-            if self.bytes + size > self.limit:
-                self.bytes -= sum(map(_bytes, self._groups[name].values()))
-                self._groups[name].clear()
-                if self._groups[name] is not self._current:
-                    del self._groups[name]
-        has_room = self.bytes + size <= self.limit
-        self.bytes += size * has_room
-        return has_room
-
-    def _keep_readout(self, name: str, item: bytes, values: Tensor) -> None:
-        readouts = self._readouts.setdefault(name, {})
-        if item not in readouts and self._make_room(values, for_readout=True):
-            readouts[item] = values
-
-    def used_readouts(self) -> dict[str, Tensor]:
-        """The readouts that were used, and of which images they are."""
-        return self._as_tensors(self._used)
-
-    def all_readouts(self) -> dict[str, Tensor]:
-        """All readouts, those of earlier fits too, and of which images they are."""
-        return self._as_tensors(self._readouts)
-
-    def _as_tensors(self, items: Mapping[str, Collection[bytes]]) -> dict[str, Tensor]:
-        tensors = dict[str, Tensor]()
-        for name, used in items.items():
-            kept = {item: self._readouts[name][item] for item in used if item in self._readouts[name]}
-            if kept:
-                tensors[name] = torch.stack([*kept.values()])
-                tensors[name + ITEMS] = torch.tensor([[*item] for item in kept], dtype=torch.uint8)
-        return tensors
-
-    def keeps_readouts_of(self, method: Method, images: Images) -> bool:
-        """True for images with a content (`image_hashes`) and a method that reads little of each."""
+    def readouts_of(self, method: Method, images: Images) -> "Readouts | None":
+        """The readouts, for a method that reads little of each image and images that have a content."""
         base, _ = leave_subsets(images, torch.arange(0))
         is_small = readout_key(method) or method.image_from > method.clip.image.depth
-        return self._keeps_readouts and isinstance(base, LoadedImages) and bool(is_small)
+        return self.readouts if is_small and isinstance(base, LoadedImages) else None
 
-    def number_images(self, images: Images, indices: Int[Tensor, "item"] | None = None) -> list[bytes]:
-        """The content of each image, and how many of the same are before it: their random views differ."""
-        indices = torch.arange(len(images)) if indices is None else indices
-        base, in_base = leave_subsets(images, indices)
-        hashes, numbers = self._hashes.setdefault(base.identity, {}), in_base.tolist()
-        missing = [number for number in dict.fromkeys(numbers) if number not in hashes]
-        hashes.update(zip(missing, image_hashes(base, missing), strict=True))
-        before, items = Counter[bytes](), list[bytes]()
-        for item in (hashes[number] for number in numbers):
-            items.append(item + (before[item] % 2**16).to_bytes(2, "big"))
-            before[item] += 1
-        return items
+
+class Readouts:
+    """What methods read of images (`HasReadout`, or the class token after the last layer), by the content of
+    each image and what encodes it. The cache folder keeps it, so that no later fit or run decodes and encodes
+    this image again.
+
+    The last digits of a product of matrices depend on the number of rows. So on a CPU as many images always
+    go through the tower together, and what is read of one is the same whichever of the others are known.
+
+    Attributes:
+        folder: The cache folder. Where it cannot be written, this object keeps its readouts itself.
+        draws_by_content: Whether random views before training are drawn by the content of an image, so that
+            they stay the same in a data set that grows, and not by its place.
+        images: The contents of all images that were read.
+        encoded: Those of which something was not known before.
+    """
+
+    def __init__(self, folder: Path, *, draws_by_content: bool = False) -> None:
+        self.folder, self.draws_by_content = folder, draws_by_content
+        self.images, self.encoded = set[bytes](), set[bytes]()
+        self._unwritten, self._new_bytes = dict[bytes, bytes](), 0
 
     @torch.no_grad()
-    def read_images(
+    def read(
         self,
         method: Method,
         images: Images,
         indices: Int[Tensor, "item"],
         precision: Precision,
-        view: tuple[object, ...] = (),
-        load: Callable[[Int[Tensor, "item"]], Tensor] | None = None,
-        title: str = "",
+        *,
+        views: Sequence[bytes] = (),
+        load_views: Callable[[Int[Tensor, "item"]], Tensor] | None = None,
+        progress: Callable[[int, int], None] = silent,
     ) -> Readout:
-        """The readouts of images by their content, in the test view or in another one: ``load`` gives it by
-        index, and ``view`` is what it depends on. The class token after the last layer is kept too. Progress
-        is told under ``title``, if there is one.
+        """The readouts of images in the test view, or in the ``views`` of these names, which ``load_views``
+        loads by index. The class token after the last layer is kept too.
         """
-        clip, items = method.clip, self.number_images(images, indices)
-        if not view:  # the same for copies
-            items = [item[:HASH_BYTES] for item in items]
-        base, _ = leave_subsets(images, indices)
-        facts = (precision_for(clip, precision), getattr(base, "short_side", None), *view)
+        clip, (base, _) = method.clip, leave_subsets(images, indices)
+        contents = image_hashes(images, indices.tolist())
+        items = [*map(bytes.__add__, contents, views)] if views else contents
         methods = [method, *([] if method.image_from > clip.image.depth else [frozen_clip(clip)])]
+        facts = precision_for(clip, precision), getattr(base, "short_side", None)
         names = [_readout_name(each, *facts) for each in methods]
-        kept = [self._readouts.setdefault(name, {}) for name in names]
-        pairs = zip(items, indices.tolist(), strict=True)
-        missing = {item: index for item, index in pairs if any(item not in readouts for readouts in kept)}
-        numbers, encoded = torch.tensor([*missing.values()], dtype=torch.int64), list[list[Tensor]]()
-        for name in names:
-            self._used.setdefault(name, {}).update(dict.fromkeys(items))
-        parts = numbers.split(clip.image.images_at_once) if missing else ()
-        load = load or (lambda part: load_test_views(images, part, clip.preprocess))
-        with closing(prefetch(load, parts, clip.image.projection.device)) as loaded:
+        rows = self._recall([names[0] + item for item in dict.fromkeys(items)])
+        places = dict(zip(items, range(len(items)), strict=True))
+        missing = [item for item in places if names[0] + item not in rows]
+        numbers = indices[[places[item] for item in missing]]
+        parts, done = numbers.split(_images_together(clip)) if missing else (), 0
+        load_views = load_views or (lambda part: load_test_views(images, part, clip.preprocess))
+        with closing(prefetch(load_views, parts, clip.image.projection.device)) as loaded:
             for pixels in loaded:
-                of_images = _encode(methods, pixels, precision)
-                for item, of_methods in zip([*missing][len(encoded) :], of_images, strict=False):
-                    for name, readout in zip(names, of_methods, strict=True):  # now: there may be a Ctrl-C
-                        self._keep_readout(name, item, readout)
-                encoded += of_images
-                if title:
-                    self.progress(title, len(encoded), len(missing))
-        new = dict(zip(missing, encoded, strict=True))
-        rows = [new[item][0] if item in new else kept[0][item] for item in items]
-        self.images |= {item[:HASH_BYTES] for item in items}
-        self.encoded |= {item[:HASH_BYTES] for item in missing}
-        return torch.stack(rows).to(clip.image.projection)
+                part, new = missing[done : done + len(pixels)], dict[bytes, bytes]()
+                for name, of_method in zip(names, _encode(methods, pixels, precision), strict=True):
+                    new |= {name + item: save({"": row}) for item, row in zip(part, of_method, strict=True)}
+                self._remember(new)
+                rows |= new
+                progress(done := done + len(part), len(missing))
+        self.images.update(contents)
+        self.encoded.update(contents[places[item]] for item in missing)
+        return torch.stack([load(rows[names[0] + item])[""] for item in items]).to(clip.image.projection)
+
+    def _recall(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+        unwritten = {key: self._unwritten[key] for key in keys if key in self._unwritten}
+        return recall_features(self.folder, keys) | unwritten
+
+    def _remember(self, rows: Mapping[bytes, bytes]) -> None:
+        """Keep rows, unless own ones would have to go for them: in repeated passes over all of them, the
+        oldest would always be gone before it is needed.
+        """
+        self._new_bytes += sum(map(len, rows.values()))
+        if self._new_bytes > FEATURE_BYTES:
+            return
+        if self._unwritten or not remember_features(self.folder, rows):
+            if not self._unwritten:
+                warn(f"{self.folder} cannot be written: later commands encode these images again")
+            self._unwritten |= rows
 
 
-def _bytes(tensor: Tensor) -> int:
-    return tensor.numel() * tensor.element_size()
+def _images_together(clip: Clip) -> int:
+    """How many images go through the tower together: always as many on a CPU."""
+    at_once = clip.image.images_at_once
+    return min(TOGETHER, at_once) if clip.image.projection.device.type == "cpu" else at_once
 
 
 def _encode(
     methods: Sequence[Method], pixels: Float[Tensor, "item 3 size size"], precision: Precision
-) -> list[list[Tensor]]:
-    """What methods read of each image, from the trunk outputs of the first of them."""
-    first, like = methods[0], methods[0].clip.image.projection
+) -> list[Float[Tensor, "item token width"]]:
+    """What each method reads of images, from the trunk outputs of the first of them."""
+    first, like, count = methods[0], methods[0].clip.image.projection, len(pixels)
+    if like.device.type == "cpu":
+        pixels = pixels[torch.arange(_images_together(first.clip)) % count]
     with mixed(like.device, precision):
         trunk = first.image_trunk(pixels).to(like)
-        of_methods = [
-            read_out(method, method.continue_trunk(trunk, first.image_from)).to(like).cpu()
-            for method in methods
-        ]
-    return [*map(list, zip(*of_methods, strict=True))]
+        trunks = (method.continue_trunk(trunk, first.image_from) for method in methods)
+        read = [read_out(method, own)[:count] for method, own in zip(methods, trunks, strict=True)]
+        return [rows.to(like).cpu().contiguous() for rows in read]
 
 
-def _readout_name(method: Method, *facts: object) -> str:
-    """The name of what a method reads, by what that depends on beside the images."""
+def _readout_name(method: Method, *facts: object) -> bytes:
+    """The name of what a method reads, by all that it depends on beside the image."""
     clip, like = method.clip, method.clip.image.projection
-    backbone = clip.identity.sha256, clip.preprocess, like.dtype, like.device.type, torch.__version__
-    return fingerprint(*map(str, (*backbone, readout_key(method) or method.image_from, *facts)))
+    backbone = clip.identity.sha256, clip.preprocess, like.dtype, like.device.type
+    software = torch.__version__, torch.backends.cpu.get_cpu_capability(), torch.get_num_threads()
+    read = readout_key(method) or method.image_from
+    return fingerprint(*map(str, (*backbone, *software, read, *facts))).encode()
 
 
 def trunk_facts(

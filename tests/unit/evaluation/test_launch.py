@@ -5,23 +5,30 @@ import os
 import signal
 import time
 import warnings
+from collections.abc import Sequence
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from torch import Tensor
 
+from dear.backbone.names import Precision
+from dear.data.settings import DataSettings
 from dear.errors import OutputError, SettingsError, TrainingDiverged
 from dear.evaluation import session, workers
 from dear.evaluation.dry_run import list_runs
 from dear.evaluation.experiment import Machines
 from dear.evaluation.launch import check_folders, launch, make_runs
+from dear.evaluation.protocols.few_shot import FewShot
 from dear.evaluation.resolve import MethodSetup
 from dear.evaluation.runs import RunResult
 from dear.evaluation.session import Session
 from dear.evaluation.workers import LostWorkerError, Task, deal
+from dear.methods.base import Method
 from dear.methods.registry import register
+from dear.training import cache as cache_module
 from tests.unit.evaluation.children import experiment, launch_alone, launch_and_tell, server
 
 ENDLESS = {"epochs": 100_000}
@@ -300,3 +307,32 @@ def test_two_experiments_share_a_run(tmp_path: Path) -> None:
     files = [sorted((tmp_path / name).iterdir()) for name in "ab"]
     assert [path.name for path in files[0]] == [path.name for path in files[1]]
     assert [path.read_bytes() for path in files[0]] == [path.read_bytes() for path in files[1]]
+
+
+def test_commands_share_what_they_read_of_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second command encodes no image, one with another seed only other random views, and the numbers are
+    those of a first one.
+    """
+    encoded, encode = [0], cache_module._encode
+
+    def count(methods: Sequence[Method], pixels: Tensor, precision: Precision) -> list[Tensor]:
+        encoded[0] += len(pixels)
+        return encode(methods, pixels, precision)
+
+    monkeypatch.setattr(cache_module, "_encode", count)
+    options: dict[str, Any] = {"protocol": FewShot(), "methods": (*ZERO, MethodSetup("gda")), "train": {}}
+
+    def run(name: str, cache: str, *seeds: int) -> tuple[list[bytes], int]:
+        encoded[0] = 0
+        of_cache = DataSettings(cache=tmp_path / cache)
+        launch([experiment(tmp_path / name, seeds=seeds, dataset=of_cache, **options)], Machines("cpu"))
+        return [path.read_bytes() for path in sorted((tmp_path / name).glob("*.npz"))], encoded[0]
+
+    first, views = run("first", "a", 1)
+    assert len(first) == 2
+    assert run("second", "a", 1) == (first, 0)
+    both, of_second = run("both", "a", 1, 2)
+    other, of_both = run("other", "b", 1, 2)
+    assert both == other
+    assert 0 < of_second < views
+    assert of_both == views + of_second

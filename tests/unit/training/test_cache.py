@@ -1,19 +1,32 @@
 """What is kept in memory, and what makes room for it; views that depend on a seed of their own."""
 
+import shutil
+import warnings
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+import pytest
 import torch
 from PIL import Image
+from safetensors.torch import save
 from torch import Tensor
 
 from dear.backbone.clip import Clip
+from dear.backbone.loading.load import load_clip
+from dear.backbone.names import Precision
+from dear.data.dataset import Images
+from dear.data.fewshot import Subset
 from dear.data.images.photos import PhotoImages
+from dear.methods.base import Method
 from dear.methods.optional import HasReadout
 from dear.methods.zero_shot.method import ZeroShot
-from dear.training.batches import Batches
-from dear.training.cache import Cache
+from dear.training import cache as cache_module
+from dear.training.batches import Batches, training_images
+from dear.training.cache import Cache, Readouts
 from dear.training.settings import TrainSettings
+from tests.conftest import small_clip_of
 from tests.helpers.data import few
 from tests.helpers.methods import small_dear
 
@@ -66,41 +79,164 @@ def test_parts_share_one_bound() -> None:
     assert (found, cache.bytes) == ([True, True, False], 2 * BYTES)
 
 
-def test_all_make_room_for_what_is_read_of_images(small_clip: Clip, tmp_path: Path) -> None:
-    """Two photographs with three readouts each fit beside nothing else: the class token of 21 numbers after
-    the last layer, and 3 x 17 numbers of each by a method that reads those.
-    """
+class Reader(ZeroShot, HasReadout):
+    """Reads three times the class feature."""
 
-    class Reader(ZeroShot, HasReadout):
-        readout_key = "three times the class feature"
+    def __init__(self, clip: Clip) -> None:
+        super().__init__(clip)
+        self.image_from, self.readout_key = 4, "three times"
 
-        def __init__(self, clip: Clip) -> None:
-            super().__init__(clip)
-            self.image_from = 4
+    def read_out(self, trunk: Tensor) -> Tensor:
+        return self.frozen_image(trunk).unsqueeze(1).expand(-1, 3, -1)
 
-        def read_out(self, trunk: Tensor) -> Tensor:
-            return self.frozen_image(trunk).unsqueeze(1).expand(-1, 3, -1)
 
-    for number in range(3):
-        Image.new("RGB", (29, 23), (90 * number, 50, 0)).save(tmp_path / f"{number}.png")
-    images = PhotoImages(tmp_path, [(f"{number}.png", 0) for number in range(3)])
-    method, width, embed = Reader(small_clip), small_clip.image.width, small_clip.image.embed_dim
-    cache = Cache(2 * 4 * (width + 3 * embed), readouts={})
-    assert cache.keeps_readouts_of(method, images)
-    assert not Cache().keeps_readouts_of(method, images)
-    assert [ask(cache, "a"), ask(cache, "a")] == [True, False]
-    first = cache.read_images(method, images, torch.arange(2), "32-true")
-    assert first.shape == (2, 3, embed)
-    assert cache.bytes == cache.limit
-    assert [ask(cache, "a"), ask(cache, "a")] == [True, True]
-    everything = cache.read_images(method, images, torch.arange(3), "32-true")
-    assert torch.equal(everything[:2], first)
-    assert len(cache.encoded) == len(cache.images) == 3
-    saved = cache.used_readouts()
-    assert sorted(len(rows) for name, rows in saved.items() if not name.endswith(".items")) == [2, 2]
-    again = Cache(readouts=saved)
-    torch.testing.assert_close(again.read_images(method, images, torch.arange(3), "32-true"), everything)
-    assert len(again.encoded) == 1
+@pytest.fixture
+def images(tmp_path: Path) -> PhotoImages:
+    """Nineteen photographs, of which the last is a copy of the first."""
+    draw = np.random.default_rng(0)
+    for number in range(18):
+        pixels = draw.integers(0, 256, (23, 29, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(tmp_path / f"{number}.png")
+    shutil.copy(tmp_path / "0.png", tmp_path / "18.png")
+    return PhotoImages(tmp_path, [(f"{number}.png", 0) for number in range(19)])
+
+
+def read(folder: Path, method: Method, images: PhotoImages, *items: int) -> tuple[Tensor, int]:
+    """What a new process reads of some images, by default of all, and how many of them it encodes."""
+    readouts, indices = Readouts(folder), torch.tensor(items or range(len(images)))
+    return readouts.read(method, images, indices, "32-true"), len(readouts.encoded)
+
+
+class TestReadouts:
+    def test_they_are_the_same_whichever_are_known(self, images: PhotoImages, tmp_path: Path) -> None:
+        """Bit for bit, by a CLIP whose matrices are large enough for last digits to depend on their rows."""
+        method = ZeroShot(load_clip("tiny"))
+        everything, encoded = read(tmp_path / "one", method, images)
+        assert encoded == 18  # a copy is the same picture
+        assert torch.equal(everything[18], everything[0])
+        for items, new in (((3,), 1), ((5, 17, 3), 2), ((), 15), ((18, 2), 0)):
+            part, encoded = read(tmp_path / "other", method, images, *items)
+            assert torch.equal(part, everything[[*items] or [*range(19)]])
+            assert encoded == new
+        assert read(tmp_path / "one", method, images)[1] == 0
+
+    def test_one_reading_keeps_the_class_token_too(
+        self, small_clip: Clip, images: PhotoImages, tmp_path: Path
+    ) -> None:
+        first, encoded = read(tmp_path / "one", Reader(small_clip), images)
+        assert (first.shape, encoded) == ((19, 3, small_clip.image.embed_dim), 18)
+        token, encoded = read(tmp_path / "one", ZeroShot(small_clip), images)
+        assert (token.shape, encoded) == ((19, 1, small_clip.image.width), 0)
+        assert torch.equal(token, read(tmp_path / "other", ZeroShot(small_clip), images)[0])
+
+    def test_they_are_of_what_encodes_them(
+        self, small_clip: Clip, images: PhotoImages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Another backbone, preprocessing, precision, readout, short side or number of threads is another."""
+        folder, view, everything = tmp_path / "cache", small_clip.preprocess, torch.arange(19)
+        methods: list[Method] = [ZeroShot(small_clip), ZeroShot(small_clip_of(seed=1)), Reader(small_clip)]
+        for method in methods:
+            assert read(folder, method, images)[1] == 18
+        rows = [(path, 0) for path in images.paths]
+        assert read(folder, methods[0], PhotoImages(tmp_path, rows, short_side=21))[1] == 18
+        readouts = Readouts(folder)
+        readouts.read(methods[0], images, everything, "bf16-mixed")
+        assert len(readouts.encoded) == 18
+        small_clip.preprocess = replace(view, interpolation="bilinear")
+        assert read(folder, methods[0], images)[1] == 18
+        small_clip.preprocess = view
+        assert read(folder, methods[0], images)[1] == 0
+        monkeypatch.setattr(torch, "get_num_threads", lambda: 7)
+        assert read(folder, methods[0], images)[1] == 18
+
+    def test_random_views_are_others(self, small_clip: Clip, images: PhotoImages, tmp_path: Path) -> None:
+        """By seed, number and crop: those of other methods with the same ones are known. Drawn by content
+        they stay when images are added; copies have views of their own.
+        """
+        some, settings = Subset(images, torch.arange(5, 19)), TrainSettings(crop=0.5)
+        assert read_views(tmp_path / "a", some, small_clip, settings, 0, 1)[1] == 2 * 14
+        assert read_views(tmp_path / "a", some, small_clip, settings, 0, 1)[1] == 0
+        assert read_views(tmp_path / "a", some, small_clip, settings, 2)[1] == 14
+        assert read_views(tmp_path / "a", some, small_clip, replace(settings, crop=0.6), 2)[1] == 14
+        assert read_views(tmp_path / "a", some, small_clip, replace(settings, view_seed=9), 2)[1] == 14
+        by_content, encoded = read_views(tmp_path / "b", some, small_clip, settings, 0, by_content=True)
+        grown, new = read_views(tmp_path / "b", images, small_clip, settings, 0, by_content=True)
+        assert (encoded, new) == (14, 5)
+        assert torch.equal(grown[5:18], by_content[:13])
+        assert not torch.equal(grown[18], grown[0])
+
+    @pytest.mark.parametrize("place", ["unwritable", "damaged"])
+    def test_a_folder_that_fails_changes_no_number(
+        self, place: str, small_clip: Clip, images: PhotoImages, tmp_path: Path
+    ) -> None:
+        """One warning, and nothing is encoded twice."""
+        whole, _ = read(tmp_path / "whole", ZeroShot(small_clip), images)
+        folder = tmp_path / place
+        if place == "unwritable":
+            folder.write_bytes(b"no folder")
+        else:
+            folder.mkdir()
+            (folder / "features.sqlite").write_bytes(b"damaged")
+        readouts, everything = Readouts(folder), torch.arange(19)
+        with warnings.catch_warnings(record=True) as notes:
+            warnings.simplefilter("always")
+            first = readouts.read(ZeroShot(small_clip), images, everything, "32-true")
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(cache_module, "_encode", None)
+                again = readouts.read(ZeroShot(small_clip), images, everything, "32-true")
+        assert ["damaged" in str(note.message) for note in notes] == [place == "damaged"]
+        assert torch.equal(first, whole)
+        assert torch.equal(again, whole)
+
+    def test_what_has_no_room_is_read_each_time(
+        self, small_clip: Clip, images: PhotoImages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The first ones stay: else the oldest would be gone before each pass."""
+        whole, _ = read(tmp_path / "whole", ZeroShot(small_clip), images)
+        row = len(save({"": whole[0]}))
+        monkeypatch.setattr(cache_module, "FEATURE_BYTES", 17 * row)
+        for _ in range(2):
+            part, encoded = read(tmp_path / "cache", ZeroShot(small_clip), images)
+            assert torch.equal(part, whole)
+            assert encoded in (18, 2)
+        assert encoded == 2
+
+    def test_an_interruption_keeps_what_was_read(
+        self, small_clip: Clip, images: PhotoImages, tmp_path: Path
+    ) -> None:
+        def interrupt(_done: int, _of: int) -> None:
+            raise KeyboardInterrupt
+
+        method, everything = ZeroShot(small_clip), torch.arange(19)
+        with pytest.raises(KeyboardInterrupt):
+            Readouts(tmp_path / "cache").read(method, images, everything, "32-true", progress=interrupt)
+        assert read(tmp_path / "cache", method, images)[1] == 18 - 16
+
+    def test_images_without_content_have_none(self, small_clip: Clip, images: PhotoImages) -> None:
+        """And methods that read much of each image."""
+        cache = Cache(readouts=Readouts(images.folder))
+        assert cache.readouts_of(ZeroShot(small_clip), images) is cache.readouts
+        assert cache.readouts_of(ZeroShot(small_clip), few()) is None
+        assert cache.readouts_of(small_dear(small_clip), images) is None
+        assert Cache().readouts_of(ZeroShot(small_clip), images) is None
+
+
+def read_views(
+    folder: Path, images: Images, clip: Clip, settings: TrainSettings, *numbers: int, by_content: bool = False
+) -> tuple[Tensor, int]:
+    """The last of some random views of images, and how many views were encoded."""
+    encoded, encode = [0], cache_module._encode
+
+    def count(methods: Sequence[Method], pixels: Tensor, precision: Precision) -> list[Tensor]:
+        encoded[0] += len(pixels)
+        return encode(methods, pixels, precision)
+
+    cache = Cache(readouts=Readouts(folder, draws_by_content=by_content))
+    found = training_images(ZeroShot(clip), images, settings, 3, cache)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cache_module, "_encode", count)
+        views = [found.view(number) for number in numbers]
+    return views[-1], encoded[0]
 
 
 SETTINGS = TrainSettings(epochs=3, batch=3, lr=1e-2, view_seed=11)

@@ -6,8 +6,8 @@ import hashlib
 import os
 import sqlite3
 import time
-from collections.abc import Sequence
-from contextlib import closing, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ from dear.data.images.forms import HASH_BYTES, file_hash, hash_bytes
 from dear.data.images.photos import in_parallel
 from dear.data.images.thumbnails import pack_thumbnail, thumbnail
 from dear.data.images.video import file_of, split_frame
-from dear.errors import DataError
+from dear.errors import DataError, warn
 from dear.reading.remote import Address
 
 FILE, FEATURES = "image-hashes.sqlite", "features.sqlite"
@@ -27,6 +27,8 @@ FEATURE_BYTES = 2 * 2**30
 SETTLED = 2 * 10**9
 """Nanoseconds after which a file that changes again has another time; that of FAT is the coarsest."""
 VARIABLES_AT_ONCE = 500  # of SQLite's variables
+BUSY = 60  # seconds to wait for another process that writes
+DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 Stamp = bytes
 """What says that a file is the same as before: a hash of its path, size, times and inode."""
@@ -73,9 +75,9 @@ def recall_features(cache: Path, keys: Sequence[bytes]) -> dict[bytes, bytes]:
     return _recall(cache / FEATURES, keys, "features")
 
 
-def remember_features(cache: Path, contents: dict[bytes, bytes]) -> None:
-    """Remember what was computed of images, if the folder ``cache`` can be written."""
-    _remember(cache / FEATURES, contents, "features", FEATURE_BYTES)
+def remember_features(cache: Path, contents: Mapping[bytes, bytes]) -> bool:
+    """Remember what was computed of images. False if the folder ``cache`` cannot be written."""
+    return _remember(cache / FEATURES, contents, "features", FEATURE_BYTES)
 
 
 def _read(path: Path) -> FileFacts:
@@ -126,7 +128,7 @@ def _recall(file: Path, stamps: Sequence[Stamp], table: str) -> dict[Stamp, byte
     """What is remembered of these stamps."""
     known = dict[Stamp, bytes]()
     if file.is_file():
-        with suppress(sqlite3.Error), closing(sqlite3.connect(file)) as database:
+        with _replaced_if_damaged(file), closing(sqlite3.connect(file, BUSY)) as database:
             for start in range(0, len(stamps), VARIABLES_AT_ONCE):
                 part = stamps[start : start + VARIABLES_AT_ONCE]
                 marks = ",".join("?" * len(part))
@@ -134,12 +136,43 @@ def _recall(file: Path, stamps: Sequence[Stamp], table: str) -> dict[Stamp, byte
     return known
 
 
-def _remember(file: Path, contents: dict[Stamp, bytes], table: str, most_bytes: int | None = None) -> None:
-    with suppress(OSError, sqlite3.Error):  # without a cache they are computed again
+def _remember(file: Path, contents: Mapping[Stamp, bytes], table: str, most_bytes: int | None = None) -> bool:
+    """Remember contents; beyond ``most_bytes`` the oldest are forgotten. False if they cannot be written."""
+    with _replaced_if_damaged(file), suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
-        with closing(sqlite3.connect(file)) as database, database:
+        with closing(sqlite3.connect(file, BUSY)) as database, database:
+            database.execute("PRAGMA synchronous = OFF")  # a kill leaves it whole, a power failure may not
             database.execute(f"CREATE TABLE IF NOT EXISTS {table} (stamp BLOB PRIMARY KEY, content BLOB)")
             database.executemany(f"INSERT OR REPLACE INTO {table} VALUES (?, ?)", contents.items())
-            if most_bytes is not None and file.stat().st_size > most_bytes:
-                oldest = f"SELECT rowid FROM {table} ORDER BY rowid LIMIT ?"
-                database.execute(f"DELETE FROM {table} WHERE rowid IN ({oldest})", (len(contents),))
+            if most_bytes is not None:
+                _forget_oldest(database, table, most_bytes)
+        return True
+    return False
+
+
+def _forget_oldest(database: sqlite3.Connection, table: str, most_bytes: int) -> None:
+    """Remove the oldest rows until the others take ``most_bytes``. Their pages are used again."""
+    pages, free, size = (
+        database.execute(f"PRAGMA {name}").fetchone()[0]
+        for name in ("page_count", "freelist_count", "page_size")
+    )
+    excess, last = (pages - free) * size - most_bytes, 0
+    if excess > 0:
+        for row, length in database.execute(f"SELECT rowid, length(content) FROM {table} ORDER BY rowid"):
+            excess, last = excess - length, row
+            if excess <= 0:
+                break
+        database.execute(f"DELETE FROM {table} WHERE rowid <= ?", (last,))
+
+
+@contextmanager
+def _replaced_if_damaged(file: Path) -> Iterator[None]:
+    """Context in which what SQLite cannot do is left: it is computed again. A damaged file is removed."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        if getattr(error, "sqlite_errorcode", None) in DAMAGED:
+            warn(f"{file} is damaged: it is removed, and what it had is computed again")
+            for part in (file, file.with_name(f"{file.name}-journal")):
+                with suppress(OSError):
+                    part.unlink(missing_ok=True)

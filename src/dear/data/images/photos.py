@@ -118,6 +118,7 @@ class PhotoImages(LoadedImages):
             raise DataError(f"{folder}: {'; '.join(faults)}. Is the data set unpacked completely? {SKIP}")
         self.folder, self.paths, self.short_side = folder, tuple(paths), short_side
         self.hashes = [hashes.get(path, b"") for path in paths]
+        self._digests = dict[int, bytes]()  # of the others, once they were read
         named = ("" if is_published else digest.hex() for digest in self.hashes)
         items = zip(paths, labels, self.sizes, named, strict=True)
         self.identity = fingerprint(
@@ -135,7 +136,9 @@ class PhotoImages(LoadedImages):
 
     def digest(self, index: int) -> bytes:
         """The hash of an image's file. Raises DataError if it cannot be read."""
-        return self.hashes[index] or file_hash(within(self.folder, self.paths[index]))
+        if not (known := self.hashes[index] or self._digests.get(index)):
+            known = self._digests[index] = file_hash(within(self.folder, self.paths[index]))
+        return known
 
     def _picture(self, index: int) -> Picture:
         return decode(within(self.folder, self.paths[index]), self.short_side)

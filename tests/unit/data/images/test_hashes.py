@@ -1,8 +1,11 @@
 """Contents of files: known again without reading, and never mistaken for those of other files."""
 
 import hashlib
+import multiprocessing
 import os
 import shutil
+import signal
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -132,13 +135,65 @@ def noise_picture(seed: int) -> Image.Image:
     return Image.fromarray(spots).resize((80, 60), Image.Resampling.BICUBIC)
 
 
+def rows_of(part: int, count: int = 8, size: int = 4096) -> dict[bytes, bytes]:
+    return {bytes([part, row]) * 8: bytes([part]) * size for row in range(count)}
+
+
 def test_the_oldest_features_go_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file stays near its limit, and the last ones are there, whatever came before."""
+    """The file stays near its limit, and the last ones are there, whatever came before: small or large."""
     most = 2**18
     monkeypatch.setattr(hashes, "FEATURE_BYTES", most)
-    parts = [{bytes([part, row]) * 8: bytes([part]) * 4096 for row in range(8)} for part in range(40)]
+    parts = [rows_of(part, size=40 if part % 2 else 8192) for part in range(40)]
     for part in parts:
-        hashes.remember_features(tmp_path / "cache", part)
-        assert hashes.recall_features(tmp_path / "cache", [*part]) == part
-    assert hashes.recall_features(tmp_path / "cache", [*parts[0]]) == {}
-    assert (tmp_path / "cache" / "features.sqlite").stat().st_size < 1.5 * most
+        assert hashes.remember_features(tmp_path, part)
+        assert hashes.recall_features(tmp_path, [*part]) == part
+    kept = [hashes.recall_features(tmp_path, [*part]) == part for part in parts]
+    assert kept == sorted(kept)
+    assert 2 * 3 <= sum(kept) <= 2 * 4  # of 64 KiB in every other one
+    assert (tmp_path / hashes.FEATURES).stat().st_size < 1.5 * most
+
+
+def test_several_processes_at_once_lose_nothing(tmp_path: Path) -> None:
+    """Each with its connection, as all have."""
+    with ThreadPoolExecutor(4) as writers:
+        written = writers.map(lambda part: hashes.remember_features(tmp_path, rows_of(part)), range(40))
+        assert all(written)
+    for part in range(40):
+        assert hashes.recall_features(tmp_path, [*rows_of(part)]) == rows_of(part)
+
+
+def write_until_killed(folder: Path) -> None:
+    """Two parts, and half of a third."""
+    for part in range(2):
+        hashes.remember_features(folder, rows_of(part))
+    hashes._forget_oldest = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+    hashes.remember_features(folder, rows_of(2))
+
+
+def test_a_killed_process_leaves_what_it_had_written(tmp_path: Path) -> None:
+    process = multiprocessing.get_context("fork").Process(target=write_until_killed, args=(tmp_path,))
+    process.start()
+    process.join(timeout=60)
+    assert process.exitcode == -signal.SIGKILL
+    known = [hashes.recall_features(tmp_path, [*rows_of(part)]) for part in range(3)]
+    assert known == [rows_of(0), rows_of(1), {}]
+    assert hashes.remember_features(tmp_path, rows_of(2))
+    assert hashes.recall_features(tmp_path, [*rows_of(2)]) == rows_of(2)
+
+
+def test_a_damaged_file_is_replaced(tmp_path: Path) -> None:
+    """With a warning: one that is no database, and one whose pages are gone."""
+    file = tmp_path / hashes.FEATURES
+    hashes.remember_features(tmp_path, rows_of(1))
+    for damaged in (b"cut", file.read_bytes()[:4096] + b"x" * 40_000):
+        file.write_bytes(damaged)
+        with pytest.warns(UserWarning, match="damaged"):
+            assert hashes.recall_features(tmp_path, [*rows_of(1)]) == {}
+        assert hashes.remember_features(tmp_path, rows_of(1))
+        assert hashes.recall_features(tmp_path, [*rows_of(1)]) == rows_of(1)
+
+
+def test_a_folder_that_cannot_be_written_keeps_nothing(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"no folder")
+    assert not hashes.remember_features(tmp_path / "file", rows_of(1))
+    assert hashes.recall_features(tmp_path / "file", [*rows_of(1)]) == {}
