@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 @pytest.fixture
 def only_clip(small_clip: Clip, monkeypatch: pytest.MonkeyPatch) -> Clip:
     """The small CLIP, which `fit`, bundles and runs load whatever is named."""
-    for module in ("adapters.bundle", "evaluation.session"):
-        monkeypatch.setattr(f"dear.{module}.load_clip", lambda *_args, **_options: small_clip)
-    monkeypatch.setattr("dear.adapters.fit.find_weights", lambda *_: None)
+    from tests.helpers.clips import load_always
+
+    load_always(small_clip, monkeypatch)
     return small_clip
 
 
