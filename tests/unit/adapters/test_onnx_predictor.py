@@ -129,10 +129,7 @@ def test_the_file_says_what_is_decided(exported_dear: tuple[Predictor, Path]) ->
 
 
 def test_a_command_without_torch_has_the_same_output(
-    exported_dear: tuple[Predictor, Path],
-    photos: list[Path],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    exported_dear: tuple[Predictor, Path], photos: list[Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     of_torch, file = exported_dear
     words = ["predict", str(file), *map(str, photos)]
@@ -146,8 +143,9 @@ def test_a_command_without_torch_has_the_same_output(
     assert said["predictions"][0]["top"][0]["name"] == wanted.best.name
     assert said["predictions"][0]["top"][0]["evidence"] == pytest.approx(wanted.best.evidence, abs=1e-3)
     assert [*said["features"]] == [*wanted.best.evidence]
-    assert main([*words, "--out", str(tmp_path / "p.csv")]) == 1
-    assert (tmp_path / "p.csv").read_text(encoding="utf-8-sig").splitlines()[1].startswith("0.png,")
+    table = photos[0].parent / "p.csv"
+    assert main([*words, "--out", str(table)]) == 1
+    assert table.read_text(encoding="utf-8-sig").splitlines()[1].startswith("0.png,")
     capsys.readouterr()
     for option in (["--classes", "x"], ["--refuse", "0.1"], ["--decoupled"], ["--remember"]):
         assert main(["predict", str(file), str(photos[0]), *option]) == 2
