@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def only_clip(small_clip: Clip, monkeypatch: pytest.MonkeyPatch) -> Clip:
-    """The small CLIP, which `fit`, bundles and runs load whatever is named."""
+    """The small CLIP, which `fit`, bundles and runs load whatever is named. An image is left out once."""
     from tests.helpers.clips import load_always
 
     load_always(small_clip, monkeypatch)
