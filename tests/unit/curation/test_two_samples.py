@@ -30,9 +30,10 @@ def test_a_shift_is_found_and_its_items_are_the_furthest() -> None:
     draw = np.random.default_rng(5)
     first, second = draw.normal(size=(40, 6)), draw.normal(size=(40, 6))
     second[:10] += 3
-    result = compare_samples(first, second, range(80), {"first": np.concatenate([first, second])[:, 0]})
+    values = np.concatenate([first, second])[:, 0]
+    result = compare_samples(first, second, range(80), {"raised": values, "lowered": 100 - values})
     assert result.p <= 0.01
-    assert result.p_of_values["first"] < 0.05
+    assert max(result.p_of_values.values()) < 0.05
     assert {*np.argsort(result.likeness)[:8].tolist()} <= {*range(10)}
 
 
