@@ -41,7 +41,6 @@ from dear.evaluation.resolve import MethodSetup, ResolvedRun
 from dear.evaluation.session import Session
 from dear.methods import registry
 from dear.methods.declaration import Declaration
-from dear.methods.linear_probe import LinearProbeSettings
 from dear.roles.table import role_table
 from tests.helpers.runs import resolve_run
 
@@ -195,11 +194,11 @@ def test_a_probe_is_as_accurate_as_scikit_learns_on_the_same_folds(task: Dataset
     inputs = features / lengths * lengths.mean()
     correct, times = torch.zeros(len(labels)), torch.zeros(len(labels))
     for left_out in judge.rounds():
-        probe = LogisticRegression(C=LinearProbeSettings().c, tol=1e-9, max_iter=3000)
+        probe = LogisticRegression(C=0.01, tol=1e-9, max_iter=3000)
         probe.fit(inputs[~left_out], labels[~left_out])
         correct[left_out] += torch.tensor(probe.predict(inputs[left_out])) == labels[left_out]
         times[left_out] += 1
-    candidate, judged = assess(judge, MethodSetup("linear-probe"))
+    candidate, judged = assess(judge, MethodSetup("linear-probe", {"c": 0.01}))
     assert judged is not None
     assert candidate.accuracy == pytest.approx(float((correct / times).mean()))
     assert judged.shares.tolist() == pytest.approx((correct / times).tolist())
