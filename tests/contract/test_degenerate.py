@@ -99,13 +99,15 @@ GROUPED = [
     for classes in {1 + max(LABELS[labels]), len(CLASSES)}
 ]
 """All labels with all groups and numbers of classes, which matter to dear+ alone; pictures in turn."""
+SEVERAL = [Case(pictures, "several a class", groups, 3) for pictures, groups in product(PICTURES, GROUPS)]
+"""Where each class has several images, dear+ learns from images without labels, too."""
 
 VARIANTS: list[tuple[str, MethodSettings | None, bool, Sequence[Case]]] = [
     *((name, None, False, UNGROUPED) for name in CHEAP if name != "clap"),
     ("clap", SETTINGS["clap"], False, UNGROUPED),
     ("dear+", None, False, GROUPED),
     ("dear+", None, True, UNGROUPED[::5]),
-    ("dear+", DearPlusSettings(views=0), False, UNGROUPED + GROUPED),
+    ("dear+", DearPlusSettings(views=0), False, UNGROUPED + GROUPED + SEVERAL),
     ("gda", GdaSettings(covariance="shrunk"), False, UNGROUPED),
     ("gda", GdaSettings(views=3), False, UNGROUPED),
     ("tip-adapter", TipAdapterSettings(alpha=0.0, beta=0.0), False, UNGROUPED),
