@@ -20,7 +20,7 @@ from dear.methods.gda import GdaSettings
 from dear.methods.optional import LearnsUnlabeled, UsesAllImages, keep_known_scores, read_out
 from dear.methods.registry import METHODS, build_method
 from dear.methods.tip_adapter import TipAdapterSettings
-from tests.helpers.methods import TEMPLATE, MakeClip, role_table, seeded
+from tests.helpers.methods import SETTINGS, TEMPLATE, MakeClip, role_table, seeded
 
 CHEAP = [name for name, declared in METHODS.items() if declared.cheap]
 ALWAYS = {"zero-shot", "linear-probe", "tip-adapter", "dear+"}
@@ -90,24 +90,29 @@ class Case:
         return f"{self.pictures}, {self.labels}, {self.groups}, {self.classes} classes"
 
 
-CASES = [
-    Case(pictures, labels, groups, classes)
-    for pictures, labels, groups in product(PICTURES, LABELS, GROUPS)
+UNGROUPED = [
+    Case(pictures, labels, GROUPS[0], len(CLASSES)) for pictures, labels in product(PICTURES, LABELS)
+]
+GROUPED = [
+    Case(PICTURES[(row + column) % len(PICTURES)], labels, groups, classes)
+    for (row, labels), (column, groups) in product(enumerate(LABELS), enumerate(GROUPS))
     for classes in {1 + max(LABELS[labels]), len(CLASSES)}
 ]
-UNGROUPED = [case for case in CASES if case.groups == GROUPS[0] and case.classes == len(CLASSES)]
+"""All labels with all groups and numbers of classes, which matter to dear+ alone; pictures in turn."""
+SEVERAL = [Case(pictures, "several a class", groups, 3) for pictures, groups in product(PICTURES, GROUPS)]
+"""Where each class has several images, dear+ learns from images without labels, too."""
 
 VARIANTS: list[tuple[str, MethodSettings | None, bool, Sequence[Case]]] = [
-    *((name, None, False, CASES if name == "dear+" else UNGROUPED) for name in CHEAP),
-    ("dear+", None, True, UNGROUPED),
-    ("dear+", DearPlusSettings(views=0), False, CASES),
+    *((name, None, False, UNGROUPED) for name in CHEAP if name != "clap"),
+    ("clap", SETTINGS["clap"], False, UNGROUPED),
+    ("dear+", None, False, GROUPED),
+    ("dear+", None, True, UNGROUPED[::5]),
+    ("dear+", DearPlusSettings(views=0), False, UNGROUPED + GROUPED + SEVERAL),
     ("gda", GdaSettings(covariance="shrunk"), False, UNGROUPED),
     ("gda", GdaSettings(views=3), False, UNGROUPED),
     ("tip-adapter", TipAdapterSettings(alpha=0.0, beta=0.0), False, UNGROUPED),
 ]
-"""Each method that takes a moment to fit, its settings, whether it has roles, and the cases. Groups and
-numbers of classes matter to dear+ alone.
-"""
+"""Each method that takes a moment to fit, its settings, whether it has roles, and the cases."""
 
 
 def build(name: str, settings: MethodSettings | None, roles: bool, clip: Clip, classes: int) -> Method:

@@ -8,6 +8,7 @@ import json
 import shlex
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +17,10 @@ import torch
 
 import dear
 from dear.adapters.bundle_config import config_hash
+from dear.backbone.clip import Clip
 from dear.cli.main import main
 from tests.e2e.conftest import Ask, Run, write_signs
+from tests.helpers.bundles import fitted
 
 STORED = Path(__file__).parents[1] / "unit/stored/bundle"
 
@@ -69,7 +72,7 @@ def test_a_fit_that_continues_takes_the_place_of_the_old_bundle(
     shutil.copytree(bundle, old)
     (first, second) = sorted((grown / "train").iterdir())[:2]
     next(first.iterdir()).rename(second / "corrected.png")
-    words = ["fit", str(grown), "--device", "cpu", "--method", "dear+", "--json"]
+    words = ["fit", str(grown), "--device", "cpu", "--method", "linear-probe", "--no-review", "--json"]
     assert "--out" in run(words, 2)[1]
     whole = json.loads(run([*words, "--model", "tiny", "--out", str(tmp_path / "whole")])[0])
     again = json.loads(run([*words, "--continue", str(old)])[0])
@@ -207,15 +210,20 @@ def test_eval_on_a_labeled_folder(
     assert "Accuracy" in (tmp_path / "page/evaluation.html").read_text()
 
 
+@pytest.mark.long
 def test_export_gives_the_same_probabilities(
-    photos: Path, untrained_bundle: Path, tested: list[str], tmp_path: Path, ask: Ask
-) -> None:
+    photos: Path, tested: list[str], tmp_path: Path, ask: Ask, small_clip: Clip,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     """Methods with learned tokens: tests/unit/adapters/test_export.py."""
     rt = pytest.importorskip("onnxruntime", reason="the extra export is not installed")
-    words = f"export {untrained_bundle} --out {tmp_path}/m.onnx"
+    monkeypatch.setattr("dear.adapters.bundle.load_clip", lambda *_args, **_options: small_clip)
+    made = replace(fitted("zero-shot", small_clip)[0], model="tiny", pretrained=None)
+    bundle = made.save_pretrained(tmp_path / "bundle")
+    words = f"export {bundle} --out {tmp_path}/m.onnx"
     done = ask([*words.split(), "--images", str(photos / "test")])
     assert (done["checked"], done["same_best"]) == (12, 12)  # six made up, and these
-    predictor = dear.Predictor(untrained_bundle, "cpu")
+    predictor = dear.Predictor(bundle, "cpu")
     pixels = torch.stack([predictor.preprocess(image) for image in tested])
     session = rt.InferenceSession(str(tmp_path / "m.onnx"))
     [probabilities] = session.run(["probabilities"], {"pixels": pixels.numpy()})

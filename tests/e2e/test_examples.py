@@ -39,6 +39,7 @@ def test_all_are_here() -> None:
 def test_an_example_runs(
     name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    monkeypatch.setattr("dear.adapters.leftout.ENOUGH", 1)  # an image is left out once
     path = FOLDER / name
     assert len(path.read_text(encoding="utf-8").splitlines()) < 130
     monkeypatch.setenv("DEAR_CACHE", str(tmp_path))

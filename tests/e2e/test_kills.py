@@ -16,7 +16,10 @@ from tests.unit.evaluation.children import server, write_noise
 
 TIMES = ("seconds", "peak_memory", "environment")
 CPU = "--device cpu"
-FIT = f"fit photos --model tiny --method dear --train.epochs 2 --out out --overwrite {CPU}"
+FIT = (
+    "fit photos --model tiny --method dear --train.epochs 2 --no-review --refuse 0 --out out --overwrite "
+    f"{CPU}"
+)
 RECORDS = f"run few-shot --data photos --model tiny --methods zero-shot --shots 1 --out records {CPU}"
 
 

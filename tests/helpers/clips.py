@@ -16,7 +16,7 @@ from dear.backbone.features_only import image_side
 from dear.backbone.loading.convert import to_clip
 from dear.backbone.loading.open_clip_format import build_from, initial_weights_from
 from dear.backbone.preprocess import Preprocess, Triple
-from dear.data.images.transforms import eval_view, to_unit, train_view, whole_view
+from dear.data.images.transforms import eval_view, to_unit, train_view
 
 RESNET = {
     "embed_dim": 17,
@@ -116,6 +116,9 @@ def eval_views(images: Sequence[Tensor] | Tensor, size: int) -> Float[Tensor, "b
     return to_unit(torch.stack([eval_view(image, Preprocess(size)) for image in images]))
 
 
-def whole_views(images: Sequence[Tensor] | Tensor, size: int) -> Float[Tensor, "batch 3 size size"]:
-    """Each whole picture, resized to a square."""
-    return torch.stack([whole_view(image, size) for image in images])
+def load_always(clip: Clip, patch: pytest.MonkeyPatch) -> None:
+    """Let `fit`, bundles and runs load a CLIP whatever is named. An image is left out once."""
+    for module in ("adapters.bundle", "evaluation.session"):
+        patch.setattr(f"dear.{module}.load_clip", lambda *_args, **_options: clip)
+    patch.setattr("dear.adapters.fit.find_weights", lambda *_: None)
+    patch.setattr("dear.adapters.leftout.ENOUGH", 1)

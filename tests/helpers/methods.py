@@ -17,6 +17,7 @@ from dear.evaluation.runs import check_methods
 from dear.evaluation.session import Session
 from dear.methods.atprompt import AtPromptSettings
 from dear.methods.base import Method, TrainingImages
+from dear.methods.clap import ClapSettings
 from dear.methods.cocoop import CoCoOpSettings
 from dear.methods.coop import CoOpSettings
 from dear.methods.dear import DearSettings
@@ -25,6 +26,7 @@ from dear.methods.dear_plus import DearPlusSettings
 from dear.methods.declaration import MethodSettings
 from dear.methods.optional import ComputesTargets, HasTeacher, UsesAllImages, read_out, step_hooks
 from dear.methods.prograd import ProGradSettings
+from dear.methods.prolip import ProLipSettings
 from dear.methods.promptsrc import PromptSrcSettings
 from dear.methods.registry import METHODS, build_method
 from dear.methods.tac import TacSettings
@@ -74,6 +76,8 @@ SETTINGS: dict[str, MethodSettings] = {
     "cocoop": CoCoOpSettings(tokens=3, words="", reduction=4),  # a hidden layer of more than one
     "tac": TacSettings(clusters=2, text_tokens=1, words=""),  # 13 places in all
     "tip-adapter": TipAdapterSettings(tuned=True),  # as published nothing is trained
+    "clap": ClapSettings(epochs=20, views=3),  # hundreds of steps take seconds
+    "prolip": ProLipSettings(epochs=5, views=3, lr=1e-3),
 }
 
 

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def only_clip(small_clip: Clip, monkeypatch: pytest.MonkeyPatch) -> Clip:
-    """The small CLIP, which `fit`, bundles and runs load whatever is named."""
-    for module in ("adapters.bundle", "evaluation.session"):
-        monkeypatch.setattr(f"dear.{module}.load_clip", lambda *_args, **_options: small_clip)
-    monkeypatch.setattr("dear.adapters.fit.find_weights", lambda *_: None)
+    """The small CLIP, which `fit`, bundles and runs load whatever is named. An image is left out once."""
+    from tests.helpers.clips import load_always
+
+    load_always(small_clip, monkeypatch)
     return small_clip
 
 

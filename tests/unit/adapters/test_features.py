@@ -243,24 +243,20 @@ def test_a_fit_on_all_images_keeps_the_number_of_the_earlier_one(
     for number, name in enumerate(("house", "sea", "tree")):
         for image in range(10):
             paint(tmp_path / "all" / name / f"{image}.png", 100 * number + 10 * image)
-    whole = {"dataset": DataSettings(test_share=0.0), "method": "linear-probe"}
-    parted = {"dataset": DataSettings(test_share=0.3), "method": "linear-probe"}
-    first, _, _ = fit_counted(tmp_path / "all", "first", monkeypatch, roles=None, **parted)
-    again, encoded, _ = fit_counted(tmp_path / "all", "again", monkeypatch, "first", roles=None, **whole)
+    photos, options = tmp_path / "all", {"method": "linear-probe", "roles": None, "review": False}
+    whole, parted = (options | {"dataset": DataSettings(test_share=share)} for share in (0.0, 0.3))
+    first, _, _ = fit_counted(photos, "first", monkeypatch, **parted)
+    again, encoded, _ = fit_counted(photos, "again", monkeypatch, "first", **whole)
     assert (again.training.train_images, encoded) == (30, 0)
     assert first.scores is not None
     assert again.scores is not None
     assert (first.scores.images, again.scores.images, again.scores.split) == (9, 30, "cross-validation")
-    continued, _, _ = fit_counted(
-        tmp_path / "all", "continued", monkeypatch, "first", method="linear-probe", roles=None
-    )
+    continued, _, _ = fit_counted(photos, "continued", monkeypatch, "first", **options)
     assert continued.scores == first.scores  # what was kept aside stays aside
     assert Bundle.from_pretrained(tmp_path / "again").training == again.training
-    options: dict[str, Any] = whole | {"method": "zero-shot"}
-    probe, _, _ = fit_counted(tmp_path / "all", "other", monkeypatch, "first", roles=None, **options)
+    probe, _, _ = fit_counted(photos, "other", monkeypatch, "first", **whole | {"method": "zero-shot"})
     assert probe.training.earlier_test is None
-    (tmp_path / "all/sea/0.png").unlink()
-    (tmp_path / "all/sea/1.png").unlink()
-    (tmp_path / "all/sea/2.png").unlink()
-    fewer, _, _ = fit_counted(tmp_path / "all", "fewer", monkeypatch, "first", roles=None, **whole)
+    for number in range(3):
+        (photos / f"sea/{number}.png").unlink()
+    fewer, _, _ = fit_counted(photos, "fewer", monkeypatch, "first", **whole)
     assert fewer.training.earlier_test is None

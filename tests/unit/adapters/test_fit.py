@@ -21,7 +21,6 @@ from dear.adapters.scoring import evaluate_bundle
 from dear.backbone.clip import Clip
 from dear.data.fewshot import Subset
 from dear.errors import BundleError, DataError, OutputError, RoleTableError, SettingsError, WeightsError
-from dear.methods.registry import FIT_METHOD
 from dear.roles.phrases import Pool
 from dear.roles.table import RoleTable
 from dear.writing import UNFINISHED
@@ -180,11 +179,6 @@ def same_tensors(one: Bundle, other: Bundle) -> bool:
     return one.tensors.keys() == other.tensors.keys() and all(
         torch.equal(tensor, other.tensors[name]) for name, tensor in one.tensors.items()
     )
-
-
-def test_a_few_images_leave_no_choice(roles: Path) -> None:
-    bundle = fit(noise_dataset(), roles=roles)
-    assert bundle.method == FIT_METHOD == "dear+"  # with 12 images there is no choice
 
 
 @pytest.mark.parametrize(

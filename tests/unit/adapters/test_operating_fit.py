@@ -1,7 +1,6 @@
 """A fit with an operating point: predictions, the card, files and evaluation say what it decides."""
 
 import csv
-import json
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,9 +13,7 @@ from PIL import Image
 
 from dear.adapters.bundle import Bundle
 from dear.adapters.bundle_config import CARD
-from dear.adapters.export import export
 from dear.adapters.fit import fit
-from dear.adapters.operating import OperatingPoint
 from dear.adapters.predictor import Predictor
 from dear.adapters.results import write_predictions
 from dear.adapters.scoring import evaluate_bundle
@@ -94,14 +91,3 @@ def test_costs_move_what_is_decided(tmp_path: Path) -> None:
     read = replace(bundle, temperature=100.0)  # no class is sure
     [prediction] = Predictor(read).predict([Image.new("RGB", (32, 32), HUES["blue"])])
     assert (prediction.best.name, prediction.decided_class) == ("blue", "red")
-
-
-def test_an_export_decides_as_its_bundle(tmp_path: Path) -> None:
-    onnxruntime = pytest.importorskip("onnxruntime")
-    bundle = fit(draw(tmp_path / "photos", 0, 4), **OPTIONS)
-    point = OperatingPoint(0.9, by_class={"red": 0.75}, split="by hand")
-    bundle = replace(bundle, training=replace(bundle.training, operating=point))
-    export(Predictor(bundle, "cpu"), tmp_path / "model.onnx")
-    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
-    facts = json.loads(session.get_modelmeta().custom_metadata_map["operating"])
-    assert facts == {"precision": 0.9, "thresholds": [None, None, 0.75]}

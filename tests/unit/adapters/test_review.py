@@ -12,7 +12,6 @@ import torch
 from PIL import Image
 
 from dear.adapters.bundle import Bundle
-from dear.adapters.export import export
 from dear.adapters.fit import fit
 from dear.adapters.labels import apply_labels
 from dear.adapters.leftout import LeftOut
@@ -25,6 +24,8 @@ from dear.cli.main import main
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.errors import BundleError, DataError, OutputError, SettingsError
+from tests.conftest import small_clip_of
+from tests.helpers.clips import load_always
 
 COLORS = {"red": (220, 30, 30), "green": (30, 200, 30), "blue": (30, 30, 220)}
 EACH = 14
@@ -36,15 +37,28 @@ def save(path: Path, color: tuple[int, ...], number: int) -> None:
     Image.fromarray((np.array(color) + noise).clip(0, 255).astype(np.uint8)).save(path)
 
 
-@pytest.fixture
-def photos(tmp_path: Path, only_clip: Clip) -> Path:  # noqa: ARG001
+def write_photos(folder: Path) -> Path:
     """Three classes by color; red/5.png is a blue one."""
     for place, (name, color) in enumerate(COLORS.items()):
         for number in range(EACH):
             shown = COLORS["blue"] if (name, number) == ("red", 5) else color
-            save(tmp_path / "photos" / "train" / name / f"{number}.png", shown, 100 * place + number)
-            save(tmp_path / "photos" / "test" / name / f"{number}.png", color, 1000 + 100 * place + number)
-    return tmp_path / "photos"
+            save(folder / "train" / name / f"{number}.png", shown, 100 * place + number)
+            save(folder / "test" / name / f"{number}.png", color, 1000 + 100 * place + number)
+    return folder
+
+
+@pytest.fixture
+def photos(tmp_path: Path, only_clip: Clip) -> Path:  # noqa: ARG001
+    return write_photos(tmp_path / "photos")
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    """DeAR+ on such photos."""
+    with pytest.MonkeyPatch.context() as patch:
+        load_always(small_clip_of(), patch)
+        photos = write_photos(tmp_path_factory.mktemp("fitted") / "photos")
+        return fit(photos, method="dear+", review=False, verbose=False)
 
 
 @pytest.mark.parametrize(("method", "settings"), [("dear+", None), ("coop", {"tokens": 4})])
@@ -213,8 +227,11 @@ def test_images_of_other_kinds_are_none_of_these(
 
 
 @pytest.mark.parametrize("named", [[], ["owl"]])
-def test_a_class_by_name_alone_is_said_to_let_other_images_through(named: list[str], photos: Path) -> None:
-    predictor = Predictor(fit(photos, method="dear+", review=False, add_classes=named), "cpu")
+def test_a_class_by_name_alone_is_said_to_let_other_images_through(
+    named: list[str], photos: Path, fitted: Bundle
+) -> None:
+    bundle = fit(photos, method="dear+", review=False, add_classes=named) if named else fitted
+    predictor = Predictor(bundle, "cpu")
     with warnings.catch_warnings(record=True) as notes:
         warnings.simplefilter("always")
         evaluate_bundle(predictor, load_dataset(photos))
@@ -222,12 +239,11 @@ def test_a_class_by_name_alone_is_said_to_let_other_images_through(named: list[s
     assert [("owl" in note, "green" in note) for note in told] == [(True, False)] * len(named)
 
 
-def test_a_name_takes_images_and_changes_no_other_prediction(photos: Path) -> None:
+def test_a_name_takes_images_and_changes_no_other_prediction(photos: Path, fitted: Bundle) -> None:
     """Given at the fit or afterwards; what it costs is said both times."""
-    options: dict[str, Any] = {"method": "dear+", "review": False, "verbose": False}
-    predictor, images = Predictor(fit(photos, **options), "cpu"), sorted((photos / "test").rglob("*.png"))
+    predictor, images = Predictor(fitted, "cpu"), sorted((photos / "test").rglob("*.png"))
     plain, names = predictor.predict(images, 1), ["owl", "cyan"]
-    grown = fit(photos, add_classes=names, **options)
+    grown = fit(photos, add_classes=names, method="dear+", review=False, verbose=False)
     assert grown.training.named == (*names,)
     cost = grown.training.name_cost
     assert cost is not None
@@ -262,20 +278,6 @@ def test_notes_of_a_fit_are_warnings_that_filters_silence(photos: Path, capfd: p
     assert capfd.readouterr() == ("", "")
 
 
-def test_the_export_says_the_same(photos: Path, tmp_path: Path) -> None:
-    """DeAR+'s features depend on the scale of the final LayerNorm, too."""
-    predictor = Predictor(fit(photos, method="dear+", review=False, verbose=False), "cpu")
-    rt = pytest.importorskip("onnxruntime", reason="the extra export is not installed")
-    done = export(predictor, tmp_path / "model.onnx")
-    assert done.outputs == ("logits", "probabilities", "none_of_these", "features", "evidence")
-    save(tmp_path / "other.png", (250, 240, 30), 1)
-    tests = [*sorted((photos / "test").rglob("*.png"))[::9], tmp_path / "other.png"]
-    pixels = torch.stack([predictor.preprocess(path) for path in tests])
-    found = rt.InferenceSession(str(tmp_path / "model.onnx")).run(None, {"pixels": pixels.numpy()})[2]
-    assert found.tolist() == predictor.none_of_these(tests).tolist()
-    assert found[-1]
-
-
 def test_a_review_that_fails_takes_none_of_these_from_no_bundle(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -302,14 +304,14 @@ def test_nothing_is_refused_with_few_images_or_if_not_asked(photos: Path) -> Non
     assert fit(photos, method="dear+", refuse=0, review=False).known is None
 
 
-def test_known_classes_that_do_not_fit_are_refused(photos: Path, tmp_path: Path) -> None:
-    bundle = fit(photos, method="dear+", review=False, verbose=False)
-    known = bundle.known
+@pytest.mark.usefixtures("only_clip")
+def test_known_classes_that_do_not_fit_are_refused(fitted: Bundle, tmp_path: Path) -> None:
+    known = fitted.known
     assert known is not None
     for changed in (
         replace(known, means=known.means[1:]), replace(known, center=known.center * torch.nan),
         replace(known, classes=known.classes + 7), replace(known, left_out=known.left_out[:0]),
     ):  # fmt: skip
-        replace(bundle, known=changed).save_pretrained(tmp_path / "bundle")
+        replace(fitted, known=changed).save_pretrained(tmp_path / "bundle")
         with pytest.raises(BundleError, match="known"):
             Bundle.from_pretrained(tmp_path / "bundle")

@@ -32,7 +32,7 @@ from tests.helpers.data import noise_dataset
 from tests.helpers.methods import role_table
 from tests.helpers.runs import run_all
 
-TRAINING = TrainSettings(epochs=5, batch=3, lr=1e-2, optimizer="sgd")
+TRAINING = TrainSettings(epochs=3, batch=3, lr=1e-2, optimizer="sgd")
 DEAR = MethodSetup("dear", {"first": 8})
 
 

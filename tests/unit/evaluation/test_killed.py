@@ -30,7 +30,7 @@ def start(out: Path, last: int | None) -> tuple[int | None, Any]:
     return child.exitcode, None if told.empty() else told.get()
 
 
-@pytest.mark.parametrize("times", [3, pytest.param(10, marks=pytest.mark.long)])
+@pytest.mark.parametrize("times", [2, pytest.param(8, marks=pytest.mark.long)])
 def test_killed_at_a_random_moment(times: int, tmp_path: Path) -> None:
     (whole,) = run_into(tmp_path / "whole")
     code, moments = start(tmp_path / "counted", None)

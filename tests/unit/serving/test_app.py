@@ -95,7 +95,7 @@ def client() -> Iterator[TestClient]:
         yield client
 
 
-@settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(route=ROUTES, parameters=PARAMETERS, body=BODIES)
 def test_no_request_breaks_the_server(
     client: TestClient, route: str, parameters: dict[str, str], body: dict[str, Any]
