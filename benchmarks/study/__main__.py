@@ -8,42 +8,17 @@ A table is between the lines <!-- NAME: begin --> and <!-- NAME: end -->, a numb
 """
 
 import argparse
-import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.study.figures import FIGURES
+from benchmarks.study.pages import PAGES, written
 from benchmarks.study.runs import ROOT, NoRuns, collect
-from benchmarks.study.tables import MERGED, TABLES, merge
-from benchmarks.study.values import value
 from benchmarks.study.versions import add_versions
+from dear.errors import DataError
 from dear.report.records import read_folder
 
-PAGES = [ROOT / name for name in ("docs/study.md", "docs/choose.md", "recipes/study/TABLES.md")]
 IMAGES = ROOT / "docs/images"
-TABLE = re.compile(r"(<!-- ([\w-]+): begin -->)\n(.*?)\n?(<!-- \2: end -->)", re.DOTALL)
-NUMBER = re.compile(r"(<!-- study: ([^>]+) -->)(.*?)(<!-- end -->)")
-
-
-def written(page: str, missing: set[str]) -> str:
-    """A page with its tables and numbers; adds to ``missing`` what there are no rows for."""
-
-    def write_table(found: re.Match[str]) -> str:
-        begin, name, old, end = found.groups()
-        try:
-            lines = TABLES[name]()
-        except NoRuns:
-            missing.add(f"table {name}")
-            return found[0]
-        return "\n".join([begin, *(merge(old.splitlines(), lines) if name in MERGED else lines), end])
-
-    def write_number(found: re.Match[str]) -> str:
-        try:
-            return f"{found[1]}{value(found[2])}{found[4]}"
-        except NoRuns:
-            missing.add(found[2])
-            return found[0]
-
-    return NUMBER.sub(write_number, TABLE.sub(write_table, page))
 
 
 def main() -> None:
@@ -51,19 +26,31 @@ def main() -> None:
     parser.add_argument("folders", nargs="*", type=Path, help="of run records")
     parser.add_argument("--check", action="store_true", help="only check whether pages are up to date")
     options = parser.parse_args()
-    records = [record for folder in options.folders for record in read_folder(folder)]
+    try:
+        write(options.folders, check=options.check)
+    except (DataError, ValueError) as error:
+        raise SystemExit(str(error)) from None
+
+
+def write(folders: Sequence[Path], *, check: bool) -> None:
+    """Add the records of folders, and write all pages and figures; or raise SystemExit for one that is out of
+    date.
+    """
+    records = [record for folder in folders for record in read_folder(folder)]
     for name, count in collect(records).items():
         print(f"{count} rows of docs/measured/{name}.csv")
     add_versions(record["environment"]["code"] for record in records)
-    missing = set[str]()
-    pages = {page: written(page.read_text(encoding="utf-8"), missing) for page in PAGES}
+    pages, missing = dict[Path, str](), set[str]()
+    for page in PAGES:
+        pages[page], without_rows = written(page.read_text(encoding="utf-8"))
+        missing |= {*without_rows}
     for name, draw in FIGURES.items():
         try:
             pages[IMAGES / f"{name}.svg"] = draw().svg
         except NoRuns:
             missing.add(f"figure {name}")
     for page, text in pages.items():
-        if not options.check:
+        if not check:
             page.write_text(text, encoding="utf-8")
         elif text != page.read_text(encoding="utf-8"):
             raise SystemExit(f"{page.relative_to(ROOT)} is out of date: run python -m benchmarks.study")

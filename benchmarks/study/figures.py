@@ -8,15 +8,8 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from benchmarks.study.runs import NoRuns, by_task, complete, difference, is_variant, mean, read
-from benchmarks.study.tables import (
-    CLASSES,
-    FROZEN,
-    OTHER_READINGS,
-    READINGS,
-    TRAINED,
-    runs_by_classes,
-    variant_runs,
-)
+from benchmarks.study.tables import CLASSES, FROZEN, TRAINED, runs_by_classes
+from benchmarks.study.variants import OTHER_READINGS, READINGS, variant_runs
 from dear.report.drawing import INK, MARKERS, NEUTRAL, PALETTE, Drawing, legend_below, plain_axes
 from dear.stats import half_width
 from dear.world.names import downstream_names

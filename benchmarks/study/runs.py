@@ -60,7 +60,8 @@ class NoRuns(Exception):
 def file_and_row(record: Record) -> tuple[str, dict[str, Any]]:
     """The file that a record belongs in, and its row there.
 
-    Raises DataError for another protocol, and for data sets that are no tasks of the Attribute World.
+    Raises DataError for another protocol, for data sets that are no tasks of the Attribute World, and for a
+    run with settings or shots of its own without a label, whose row would stand for the method's.
     """
     row: dict[str, Any] = {"data": data_set(record), "method": method_label(record)}
     tasks = packaged_json("tasks")
@@ -77,6 +78,10 @@ def file_and_row(record: Record) -> tuple[str, dict[str, Any]]:
         return "few_shot", row | shots | {"accuracy": _percent(record, "all", "accuracy")} | end
     if protocol(record) != "base-to-novel":
         raise DataError(f"{record_title(record)}: the study has no runs of {protocol(record)}.")
+    is_part = row["data"] not in (*downstream_names(), *downstream_names(size="large"))
+    is_changed = any((record.get("overrides") or {}).values()) and not is_part
+    if record["shots"] != 16 or (is_changed and not record.get("variant")):
+        raise DataError(f"{record_title(record)}: it has other settings than the method, and no label.")
     row |= {"seed": record["seed"], "steps": count_steps(record)}
     for ending, metric in ("", "accuracy"), ("_alone", "decoupled"), ("_switched", "zero_shot_for_new"):
         for half in ("base", "novel"):
@@ -87,7 +92,6 @@ def file_and_row(record: Record) -> tuple[str, dict[str, Any]]:
         if record["method"] == "dear+" and CONTROL.fullmatch(variant):
             return "role_controls", row | {"method": variant} | end
         return "variants", row | end
-    is_part = row["data"] not in (*downstream_names(), *downstream_names(size="large"))
     return "class_counts" if is_part else "base_to_novel", row | end
 
 
@@ -99,34 +103,38 @@ def count_steps(record: Record) -> int:
     """The steps of a run's training; 0 for a method that takes none."""
     if not part_of(record, "train", "epochs"):
         return 0
-    training, images = (
-        TrainSettings(**settings_of(record, "train")),
-        len(part_of(record, "fewshot", "indices")),
-    )
-    per_epoch = training.epoch_steps(images)
-    return training.total_steps(images, images // record["shots"], per_epoch)
+    training = TrainSettings(**settings_of(record, "train"))
+    images = len(part_of(record, "fewshot", "indices"))
+    return training.total_steps(images, images // record["shots"], training.epoch_steps(images))
 
 
 def collect(records: Iterable[Record]) -> dict[str, int]:
     """Add the rows of some records to the files, in place of the rows of the same runs; how many there are by
     file.
+
+    Raises DataError, and writes nothing, for a record that is no run of the study, or of other weights than
+    the rows that there are.
     """
     rows: dict[str, list[dict[str, Any]]] = {}
     for name, row in map(file_and_row, records):
         rows.setdefault(name, []).append(row)
-    for name, new in rows.items():
-        path, keys, added = FOLDER / f"{name}.csv", [*KEYS[name]], pandas.DataFrame(new)
+    known = {weights for name in KEYS for weights in read(name).weights}
+    new = {row["weights"] for of_file in rows.values() for row in of_file}
+    if len(known | new) > 1 and new:
+        raise DataError(f"the rows are of the weights {', '.join(known | new)}: they cannot be compared.")
+    for name, of_file in rows.items():
+        path, keys, added = FOLDER / f"{name}.csv", [*KEYS[name]], pandas.DataFrame(of_file)
         old = [pandas.read_csv(path)] if path.exists() else []
         table = pandas.concat([*old, added]).drop_duplicates(keys, keep="last").sort_values(keys)
         table.to_csv(path, index=False, lineterminator="\n")
-    return {name: len(new) for name, new in rows.items()}
+    return {name: len(of_file) for name, of_file in rows.items()}
 
 
 def read(name: str) -> Runs:
     """The rows of a file, none if it is not there."""
     path = FOLDER / f"{name}.csv"
     if not path.exists():
-        return pandas.DataFrame(columns=[*KEYS[name]])
+        return pandas.DataFrame(columns=[*KEYS[name], "weights", "code"])
     rows = pandas.read_csv(path)
     for measure, (base, novel) in HALVES.items():
         if base in rows:
@@ -171,6 +179,8 @@ def difference(first: Runs, second: Runs, measure: str, of_second: str = "") -> 
     """
     seeds = {*first.seed} & {*second.seed}
     ones, others = (runs[runs.seed.isin(seeds)] for runs in (first, second))
+    if not seeds:
+        raise NoRuns("seeds that both have")
     differences = [*by_task(ones, measure) - by_task(others, of_second or measure)]
     return fmean(differences), half_width(differences)
 

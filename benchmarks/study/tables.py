@@ -1,7 +1,9 @@
-"""The tables of the study by name, as lines of Markdown."""
+"""The tables of methods, as lines of Markdown."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from statistics import fmean
+
+import pandas
 
 from benchmarks.study.runs import (
     NoRuns,
@@ -15,7 +17,6 @@ from benchmarks.study.runs import (
     read_photographs,
     written_difference,
 )
-from benchmarks.study.versions import rows as known_versions
 from benchmarks.study.versions import version_of
 from dear.evaluation.protocols.base_to_novel import harmonic_mean
 from dear.stats import half_width
@@ -24,24 +25,7 @@ from dear.world.names import Size, downstream_names
 FROZEN, DISCOVERED, DEALT = "zero-shot", "discovered", ("shuffled", "random")
 WHOLE, CLASSES, TRAINED = "holiday-albums", 60, ("dear", "mmrl", "promptsrc")
 """The large task that has parts of fewer classes, its base classes, and the methods that take steps there."""
-READINGS = ("street-signs", "stamped-tiles", "postcard-scenes")
-"""The tasks of recipes/world/readings.yaml."""
 RIVALS = {"tac": "TAC", "clip-adapter": "CLIP-Adapter", "promptsrc": "PromptSRC"}
-MASKS = {
-    "shuffled": "roles shuffled among the heads",
-    "all-isolated": "image tokens and attribute tokens separated in all heads",
-    "eq9": "core heads by equation 9 alone",
-    "all-mixed": "no mask (all heads mixed)",
-}
-"""Variants of DeAR with another mask, in words."""
-OTHER_READINGS = (
-    "equal weights at the start",
-    "L_fusion by the logarithm",
-    "mask of equation 9",
-    "five tokens an attribute",
-    "beta on the previous output",
-)
-"""Variants of DeAR that read the paper in another way."""
 
 
 def table(head: str, align: str, rows: Iterable[Sequence[object]]) -> list[str]:
@@ -152,28 +136,51 @@ def part_table(method: str) -> list[str]:
     ]
 
 
+def role_runs() -> Runs:
+    """`dear+` on all small tasks with other roles (``method`` is "shuffled" or "random", ``table`` which of
+    these), and with those that it has ("discovered"), by the same version of the code if there is one.
+    """
+    controls, runs = complete(read("role_controls"), downstream_names()), read("base_to_novel")
+    is_stored = controls.method == DISCOVERED
+    stored, dealt = controls[is_stored], controls[~is_stored]
+    same = runs[(runs.method == "dear+") & (runs.seed == 1) & runs.code.isin(dealt.code)]
+    same = complete(same, downstream_names()).assign(method=DISCOVERED)
+    found = pandas.concat([same if len(same) and not stored.code.isin(dealt.code).all() else stored, dealt])
+    return found.assign(table=found.method, method=found.method.str.split().str[0])
+
+
+def count_reached(kind: str, measure: str) -> tuple[int, int]:
+    """How many tables of a kind have a mean that is not below that of the discovered roles, of how many."""
+    runs = role_runs()
+    most = mean(runs[runs.method == DISCOVERED], measure)
+    means = [mean(of, measure) for _, of in runs[runs.method == kind].groupby("table")]
+    return sum(value >= most for value in means), len(means)
+
+
 def role_controls() -> list[str]:
     """`dear+` with the discovered roles, and with those of each kind of control: means over its tables with
     the range, the difference to the roles over tasks, and how many tables reach the roles.
     """
-    controls = complete(read("role_controls"), downstream_names())
-    roles = controls[controls.method == DISCOVERED]
+    runs = role_runs()
+    roles = runs[runs.method == DISCOVERED]
     rows: list[list[object]] = [[DISCOVERED, 1]]
     for measure in ("hm", "joint"):
         rows[0] += [*numbers(roles, measure), "", ""]
+    rows[0].append(version_of(roles))
     for kind in DEALT:
-        of_kind = controls[controls.method.str.startswith(kind)]
-        dealt = [of for _, of in of_kind.groupby("method")]
+        of_kind = runs[runs.method == kind]
+        dealt = [of for _, of in of_kind.groupby("table")]
         row: list[object] = [kind, len(dealt)]
         for measure in ("hm", "joint"):
             means = [mean(of, measure) for of in dealt]
             differences = [*by_task(of_kind, measure) - by_task(roles, measure)]
             row += [f"{fmean(means):.1f} ({min(means):.1f} to {max(means):.1f})"]
             row += [written_difference((fmean(differences), half_width(differences)))]
-            row += [sum(value >= mean(roles, measure) for value in means)]
+            row += [count_reached(kind, measure)[0]]
+        row.append(version_of(of_kind))
         rows.append(row)
     columns = " | ".join(f"{name} | minus roles | tables not below roles" for name in ("HM", "joint HM"))
-    return table(f"roles | tables | {columns}", "lrrrrrrr", rows)
+    return table(f"roles | tables | {columns} | version", "lrrrrrrrl", rows)
 
 
 def class_counts() -> list[str]:
@@ -226,64 +233,6 @@ def leads() -> list[str]:
     names = ("small tasks", "the four unseen ones", "large tasks")
     head = " | ".join(f"{name}: {measure}" for name in names for measure in ("HM", "joint HM"))
     return table(f"minus | {head}", "lrrrrrr", rows)
-
-
-def variant_runs(method: str, tasks: Sequence[str]) -> dict[str, tuple[Runs, Runs]]:
-    """By label, the runs of a method's variants that were run on all of some tasks, and those of the method
-    without change with the same seeds.
-    """
-    variants, runs = read("variants"), read("base_to_novel")
-    plain = complete(runs[runs.method == method], tasks)
-    ours = complete(variants[variants.method.str.startswith(f"{method} (")], tasks)
-    return {
-        str(label).removeprefix(f"{method} (").removesuffix(")"): (of, plain[plain.seed.isin({*of.seed})])
-        for label, of in ours.groupby("method", sort=False)
-    }
-
-
-def masks() -> list[str]:
-    """DeAR with other masks, minus DeAR, in HM on the small tasks."""
-    of = variant_runs("dear", downstream_names())
-    if missing := [label for label in MASKS if label not in of]:
-        raise NoRuns(", ".join(missing))
-    rows = [[words, gain(*of[label], "hm")] for label, words in MASKS.items()]
-    return table("other mask | difference of HM", "lr", rows)
-
-
-def variants() -> list[str]:
-    """The variants of DeAR and DeAR+ on the small tasks, with seed 1."""
-    unseen, rows = downstream_names("unseen"), []
-    for method in ("dear", "dear+"):
-        for label, (of, plain) in variant_runs(method, downstream_names()).items():
-            rest = (runs[runs.data.isin(unseen)] for runs in (of, plain))
-            differences = difference(of, plain, "hm"), difference(*rest, "hm")
-            rows.append(
-                [
-                    label if method == "dear" else f"{label}, dear+",
-                    *(f"{mean(of, measure):.2f}" for measure in ("base", "novel", "hm")),
-                    *(written_difference(found, decimals=2) for found in differences),
-                    version_of(of),
-                ]
-            )
-    head = "variant | base | novel | HM | HM minus the default's | on the four unseen | version"
-    return table(head, "lrrrrrl", rows)
-
-
-def readings() -> list[str]:
-    """Other readings of the paper on three tasks."""
-    of, rows = variant_runs("dear", READINGS), list[list[str]]()
-    for label in OTHER_READINGS:
-        if label in of:
-            runs, plain = of[label]
-            if not rows:
-                rows.append(["as it is", *_two_decimals(plain), "", version_of(plain)])
-            gained = written_difference(difference(runs, plain, "hm"), decimals=2)
-            rows.append([label, *_two_decimals(runs), gained, version_of(runs)])
-    return table("reading | base | novel | HM | HM minus DeAR's | version", "lrrrrl", rows)
-
-
-def _two_decimals(runs: Runs) -> list[str]:
-    return [f"{mean(runs, measure):.2f}" for measure in ("base", "novel", "hm")]
 
 
 def of_shots(runs: Runs, shots: int) -> dict[str, Runs]:
@@ -344,64 +293,3 @@ def photographs() -> list[str]:
         for shots in sorted({*runs.shots} - {0})
     ]
     return table(f"training images of each class | {' | '.join(titles.values())}", "rrrr", rows)
-
-
-FILES = {
-    "base_to_novel": "",
-    "class_counts": "fewer classes",
-    "few_shot": "few-shot",
-    "variants": "variants",
-    "role_controls": "roles",
-}
-"""The files of rows, and what the table of versions calls them."""
-
-
-def versions() -> list[str]:
-    """Which runs each version of the code made."""
-    small, lines = downstream_names(), []
-    for version in known_versions():
-        told = []
-        for name, title in FILES.items():
-            runs = read(name)
-            runs = runs[runs.code == version["code"]]
-            groups = {title: runs}
-            if name == "base_to_novel":
-                groups = {"small": runs[runs.data.isin(small)], "large": runs[~runs.data.isin(small)]}
-            for words, of in groups.items():
-                if name in ("role_controls", "variants") and len(of):
-                    told.append(f"{words}: {len({*of.method})} tables or settings")
-                elif len(of):
-                    told.append(f"{words}: {', '.join(sorted({*of.method}))}")
-        lines.append([version["date"], f"`{version['commit']}`", f"`{version['code']}`", "; ".join(told)])
-    return table("version | commit | code | runs", "llll", lines)
-
-
-TABLES: dict[str, Callable[[], list[str]]] = {
-    "main": main_table,
-    "leads": leads,
-    "masks": masks,
-    "small-apart": lambda: apart_table("small"),
-    "small-joint": lambda: joint_table("small"),
-    "small-few-shot": few_shot,
-    "few-shot-images": few_shot_images,
-    "part-clip-lora": lambda: part_table("clip-lora"),
-    "role-controls": role_controls,
-    "large-apart": lambda: apart_table("large"),
-    "large-joint": lambda: joint_table("large"),
-    "class-counts": class_counts,
-    "variants": variants,
-    "readings": readings,
-    "photographs": photographs,
-    "versions": versions,
-}
-MERGED = ("small-few-shot", "variants", "readings")
-"""Tables that keep lines of runs that have no rows: they were made before rows were kept."""
-
-
-def merge(old: Sequence[str], new: Sequence[str]) -> list[str]:
-    """A table with the new lines in place of those with the same first cell, and the others as they were."""
-    if len(new) < 3:
-        return [*old]
-    lines = {line.split(" | ")[0]: line for line in old[2:]}
-    lines |= {line.split(" | ")[0]: line for line in new[2:]}
-    return [*new[:2], *lines.values()]

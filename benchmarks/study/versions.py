@@ -39,7 +39,7 @@ def add_versions(codes: Iterable[str]) -> None:
     if not wanted:
         return
     for line in (
-        _git("log", f"--max-count={MOST}", "--format=%h %cs", "HEAD", "--", "src/dear").decode().splitlines()
+        _git("log", f"--max-count={MOST}", "--format=%h %cs", "--all", "--", "src/dear").decode().splitlines()
     ):
         commit, date = line.split()
         if (code := fingerprint(commit)) in wanted:

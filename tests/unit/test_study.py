@@ -7,9 +7,8 @@ import pandas
 import pytest
 
 from benchmarks.study import runs as module
-from benchmarks.study.__main__ import written
+from benchmarks.study.pages import merge, written
 from benchmarks.study.runs import collect, complete, difference, mean, read
-from benchmarks.study.tables import merge
 from benchmarks.study.values import value
 from dear.errors import DataError
 from dear.world.names import downstream_names
@@ -35,6 +34,7 @@ def run(
     results = {"base": part(base), "novel": part(novel)}
     results |= {"joint": {"base": part(base / 2), "novel": part(novel / 2)}}
     facts = {"results": results, "environment": {"code": code}, "fewshot": {"indices": [*range(64)]}}
+    facts |= {"settings": {"method": {}, "train": {"epochs": 2, "batch": 16}}}
     return record(data, method, 0, 0, **facts | changes)
 
 
@@ -67,6 +67,10 @@ def test_each_record_is_in_the_file_of_its_kind() -> None:
     assert read("few_shot")[["shots", "accuracy"]].to_numpy().tolist() == [[2, 70]]
     with pytest.raises(DataError, match="photos"):
         collect([run("photos", "dear", 0.5, 0.5)])
+    with pytest.raises(DataError, match="settings"):
+        collect([run("mixed-paints", "dear", 0.5, 0.5, overrides={"method": {"beta": 0.5}, "train": {}})])
+    with pytest.raises(DataError, match="weights"):
+        collect([run("mixed-paints", "dear", 0.5, 0.5, weights={"sha256": "cd" * 32})])
 
 
 def test_means_and_differences_by_hand() -> None:
@@ -81,8 +85,8 @@ def test_means_and_differences_by_hand() -> None:
     assert mean(ours, "base") == 70
     assert mean(ours, "hm") == pytest.approx(2 * 70 * 60 / 130)  # of the means, not the mean of HMs
     both = pandas.concat([ours, theirs.assign(method="ours", seed=2)[:2]])
-    assert {*complete(both, "abc").seed} == {1}  # seed 2 lacks a task
-    assert complete(both, "abcd").empty
+    assert {*complete(both, ["a", "b", "c"]).seed} == {1}  # seed 2 lacks a task
+    assert complete(both, ["a", "b", "c", "d"]).empty
 
 
 def test_numbers_of_sentences() -> None:
@@ -94,10 +98,11 @@ def test_numbers_of_sentences() -> None:
     assert value("class feature base dear") == "15.0"
     assert value("HM dear (batch 4) - HM dear") == "+30.0"  # the same each time: no interval
     assert value("novel tac - novel dear; task mixed-paints") == "+0.0"
-    assert value("novel tac - novel dear; task street-signs; unsigned") == "10.0"
+    assert value("novel tac - novel dear; task street-signs; plain") == "-10.0"
     mean_only, whole = (value(f"novel tac - novel dear{end}") for end in ("; mean", ""))
     assert mean_only == "-9.2"  # eleven of twelve tasks by 10
     assert whole.startswith("-9.2 ± ")
+    assert (value("above tac in HM"), value("near dear in novel")) == ("`dear`", "no method")
     for wrong in ("HM dear; medium", "speed dear", "HM dear - HM tac - HM gda"):
         with pytest.raises(ValueError, match="dear"):
             value(wrong)
@@ -106,9 +111,8 @@ def test_numbers_of_sentences() -> None:
 def test_a_page_takes_what_there_are_rows_for() -> None:
     collect([run(task, "dear", 0.6, 0.6) for task in SMALL])
     page = "HM is <!-- study: HM dear -->1.0<!-- end -->, <!-- study: HM tac -->2.0<!-- end -->."
-    missing = set[str]()
-    assert written(page, missing) == page.replace("1.0", "60.0")
-    assert missing == {"HM tac"}
+    page += " <!-- study: tables and numbers without rows -->7<!-- end -->"
+    assert written(page) == (page.replace("1.0", "60.0").replace("7", "1"), ["HM tac"])
 
 
 def test_lines_without_rows_stay_in_merged_tables() -> None:
@@ -119,5 +123,5 @@ def test_lines_without_rows_stay_in_merged_tables() -> None:
         "| batch 4 | 2 | today |",
         "| eq9 | 5 | today |",
     ]
-    assert merge(old, new) == [*new[:2], "| gone | 3 |", *new[2:]]
+    assert merge(old, new) == [*new[:2], "| gone | 3 |  |", *new[2:]]
     assert merge(old, new[:2]) == old
