@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, TypeAlias
 
 import pandas
 
@@ -49,7 +49,7 @@ feature, "switched" with zero-shot scores of novel classes.
 CONTROL = re.compile(r"discovered|(shuffled|random) \d+")
 """Labels of `dear+` with the role table that the package has, and with others."""
 
-Runs = pandas.DataFrame
+Runs: TypeAlias = pandas.DataFrame
 """Rows of runs of base-to-novel, with a column for each measure of `HALVES` too."""
 
 

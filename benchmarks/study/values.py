@@ -144,8 +144,8 @@ def value(text: str) -> str:
         return f"{mean(first, measure):.{decimals}f}"
     ((of_second, second),) = rest
     points, half = difference(first, second, measure, of_second)
-    found = points, None if "mean" in looks else half
-    return written_difference(found, "-" if "plain" in looks else "+", decimals)
+    shown = points, None if "mean" in looks else half
+    return written_difference(shown, "-" if "plain" in looks else "+", decimals)
 
 
 def _losses_of_choice() -> list[float]:

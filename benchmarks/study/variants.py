@@ -54,8 +54,8 @@ def variants() -> list[str]:
     default = complete(runs[runs.method == "dear"], downstream_names(), [1])
     of_dear = variant_runs("dear", downstream_names()) | {"default": (default, default)}
     for label, (of, plain) in of_dear.items():
-        of_unseen = (runs[runs.data.isin(unseen)] for runs in (of, plain))
-        differences = difference(of, plain, "hm"), difference(*of_unseen, "hm")
+        ours, theirs = (runs[runs.data.isin(unseen)] for runs in (of, plain))
+        differences = difference(of, plain, "hm"), difference(ours, theirs, "hm")
         gains = ["", ""] if of is plain else [written_difference(d, decimals=2) for d in differences]
         alone = (f"{mean(of, measure):.2f}" for measure in ("base_alone", "novel_alone"))
         rows.append([label, *_two_decimals(of), *gains, *alone, version_of(of)])
