@@ -31,7 +31,7 @@ endef
 UV_INSTALL = @echo "installing into $(VENV) (the first time takes a few minutes)"; \
 	$(RUN_UV) pip install --compile-bytecode --python $(BIN)/python --constraint $(CONSTRAINTS)
 
-.PHONY: help demo test test-long check format docs site release screenshots pretrain bench bench-gpu zoo pins clean
+.PHONY: help demo test test-long check format docs site release screenshots pretrain bench bench-gpu zoo study pins clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
@@ -94,6 +94,20 @@ bench: $(VENV)/.dev ## Run the small benchmarks (5 minutes on 2 cores) and write
 zoo: $(VENV)/.dev ## Try dear fit on public pictures of others (10 minutes, 200 MB to download) and write its table
 	$(BIN)/python -m benchmarks.zoo
 	$(BIN)/python benchmarks/table.py
+
+# Parts of the study: recipes of recipes/study, the readings of recipes/world, and dear+ with other roles.
+ONLY ?= small large few-shot classes dear readings roles
+study: $(VENV)/.dev ## Make the runs of the study (a night on 2 cores; ONLY="classes roles" for parts) and write its numbers
+	for part in $(ONLY); do \
+	  case $$part in \
+	    readings) recipe=recipes/world/readings.yaml ;; \
+	    roles) recipe=runs/study/roles/recipe.yaml; $(BIN)/python -m benchmarks.study.controls runs/study/roles ;; \
+	    *) recipe=recipes/study/$$part.yaml ;; \
+	  esac; \
+	  $(BIN)/dear run recipe $$recipe --jobs 2 || exit; \
+	done
+	$(BIN)/python -m benchmarks.study $(if $(filter readings,$(ONLY)),runs/world/readings) \
+	  $(if $(filter-out readings,$(ONLY)),runs/study)
 
 RESULTS := benchmarks/results
 bench-gpu: $(VENV)/.dev ## Test and measure on an NVIDIA GPU (some minutes) and write the tables into the pages

@@ -1,7 +1,8 @@
 """Write the tables and numbers of pages from benchmarks/results: python benchmarks/table.py [--check]
 
 Each table is between the lines <!-- table: NAME --> and <!-- end -->; without a result it reads "Not
-measured." A number in a sentence is between <!-- value: NAME ROW COLUMN --> and <!-- end -->, rows from 0.
+measured." A number in a sentence is between <!-- value: NAME ROW COLUMN --> and <!-- end -->, rows from 0;
+the row "mean" is of a column of a CSV file.
 The table "zoo" is of zoo.csv: the sets of `python -m benchmarks.zoo`, and the mean of each column.
 """
 
@@ -28,7 +29,7 @@ PAGES = [
     *(ROOT / name for name in ("README.md", "benchmarks/README.md")),
 ]
 PLACE = re.compile(r"(<!-- table: ([a-z_-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
-VALUE = re.compile(r"(<!-- value: ([a-z_]+) (\d+) ([^>]+?) -->).*?(<!-- end -->)")
+VALUE = re.compile(r"(<!-- value: ([a-z_]+) (\d+|mean) ([^>]+?) -->).*?(<!-- end -->)")
 RIVALS = ("logistic regression", "LDA", "means", "standardized means", "neighbors")
 HIDDEN = ("all seconds", "gap to naive")
 
@@ -131,9 +132,12 @@ def mean_of(rows: list[dict[str, str]], name: str) -> str:
     return f"{mean(float(row[name] or 0) for row in rows):.1f}"
 
 
-def value(name: str, row: int, column: str) -> str:
+def value(name: str, row: str, column: str) -> str:
     """A number of a benchmark's result, as its table has it."""
-    return _cell(json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))["rows"][row][column])
+    if row == "mean":
+        with (RESULTS / f"{name}.csv").open(encoding="utf-8") as file:
+            return mean_of([*csv.DictReader(file)], column)
+    return _cell(json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))["rows"][int(row)][column])
 
 
 def _cell(value: Any) -> str:
@@ -149,9 +153,7 @@ def main() -> None:
     for page in PAGES:
         before = page.read_text(encoding="utf-8")
         after = PLACE.sub(lambda found: f"{found[1]}{written(found[2])}{found[3]}", before)
-        after = VALUE.sub(
-            lambda found: f"{found[1]}{value(found[2], int(found[3]), found[4])}{found[5]}", after
-        )
+        after = VALUE.sub(lambda found: f"{found[1]}{value(found[2], found[3], found[4])}{found[5]}", after)
         if not options.check:
             page.write_text(after, encoding="utf-8")
         elif before != after:

@@ -1,15 +1,12 @@
 """Write the generated parts of the docs, in the root of the repository:
 
 python -m tools.generate_docs [--check]   docs/cli.md from the commands' help, the table of docs/limits.md,
-                                          docs/api/signatures.md from the source,
-                                          docs/images/{results,readings}.svg from what the
-                                          study measured
+                                          docs/api/signatures.md from the source
 python -m tools.generate_docs --models    docs/models.md: builds every architecture of open_clip (minutes)
 """
 
 import re
 import sys
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -27,9 +24,6 @@ from tools.signatures import PAGE as SIGNATURES
 from tools.signatures import signatures_page
 
 PAGE, LIMITED, MODELS = Path("docs/cli.md"), Path("docs/limits.md"), Path("docs/models.md")
-PREDICTED, READINGS = Path("recipes/study/PREDICTIONS.md"), Path("docs/images/readings.svg")
-MEASURED, RESULTS = Path("docs/measured/base_to_novel.csv"), Path("docs/images/results.svg")
-READING = re.compile(r"^\| ([^|]+) \| (.+ ± .+) \| (.+ ± .+) \| (.+ ± .+) \|$", re.M)
 HEADER = """# The command line
 
 This page is written by `make docs` from the help of the commands. Do not edit it.
@@ -164,83 +158,6 @@ def try_architecture(name: str) -> Verdict:
     )
 
 
-def results_figure() -> str:
-    """What each method reaches on the small tasks, with intervals over these: of each method of the study's
-    results that was run on all of them, the highest joint HM first.
-    """
-    from pandas import read_csv
-
-    from dear.evaluation.protocols.base_to_novel import harmonic_mean
-    from dear.stats import half_width
-    from dear.world.tasks import downstream_names
-
-    tasks, runs = downstream_names(), read_csv(MEASURED)
-    parts = ["base", "novel", "joint_base", "joint_novel"]
-    means = runs[runs.data.isin(tasks)].groupby(["method", "data"])[parts].mean()
-    rows = dict[str, list[list[float]]]()
-    for method, of_tasks in means.groupby("method"):
-        if len(of_tasks) == len(tasks):
-            base, novel, *joint = (of_tasks[part] for part in parts)
-            hms = [*map(harmonic_mean, *joint)]
-            centers = base.mean(), novel.mean(), harmonic_mean(*(part.mean() for part in joint))
-            halves = [half_width([*values]) or 0.0 for values in (base, novel, hms)]
-            rows[str(method)] = [*map(list, zip(centers, halves, strict=True))]
-    rows = dict(sorted(rows.items(), key=lambda row: -row[1][2][0]))
-    words = "; ".join(f"{name}: {cells[2][0]:.1f} ± {cells[2][1]:.1f}" for name, cells in rows.items())
-    return points_figure(
-        "results",
-        f"Accuracy of each method on the small tasks, with 95% intervals. Joint HM: {words}.",
-        rows,
-        ("base classes", "novel classes", "joint HM"),
-        "percent, mean of the small tasks",
-    )
-
-
-def readings_figure() -> str:
-    """What each reading of the paper moves, with intervals, from the table of the study's predictions."""
-    table = PREDICTED.read_text(encoding="utf-8").partition("### What became of the open readings")[2]
-    rows = {
-        name: [[*map(float, cell.split(" ± "))] for cell in cells] for name, *cells in READING.findall(table)
-    }
-    words = "; ".join(f"{name}: HM {cells[2][0]:+.1f} ± {cells[2][1]:.1f}" for name, cells in rows.items())
-    return points_figure(
-        "readings",
-        f"What each reading moves, in points. {words}.",
-        rows,
-        ("base classes", "novel classes", "HM"),
-        "points against DeAR as it is",
-    )
-
-
-def points_figure(
-    name: str,
-    description: str,
-    rows: Mapping[str, Sequence[Sequence[float]]],
-    measures: Sequence[str],
-    unit: str,
-) -> str:
-    """An SVG with a row for each name: of each measure the mean, and half of its interval to both sides."""
-    from matplotlib.figure import Figure
-
-    from dear.report.drawing import INK, MARKERS, PALETTE, Drawing, legend_below, plain_axes
-
-    def paint(figure: Figure) -> None:
-        axes = figure.add_subplot()
-        for number, measure in enumerate(measures):
-            means, halves = zip(*(cells[number] for cells in rows.values()), strict=True)
-            places = [place + 0.22 * (number - 1) for place in range(len(rows))]
-            look: dict[str, Any] = {"color": PALETTE[number], "marker": MARKERS[number], "label": measure}
-            axes.errorbar(means, places, xerr=halves, linestyle="", markersize=5, **look)
-        axes.axvline(0, color=INK, linewidth=0.8)
-        axes.set_yticks(range(len(rows)), [*rows])
-        axes.invert_yaxis()
-        axes.set_xlabel(unit)
-        plain_axes(axes, "x")
-        legend_below(figure, 3)
-
-    return Drawing(name, description, (6.4, 1.0 + 0.48 * len(rows)), paint).svg
-
-
 def models_page() -> str:
     """The page of open_clip's architectures as Markdown."""
     from dear.backbone.names import architectures
@@ -275,8 +192,7 @@ def main(*, check: bool = False, models: bool = False) -> int:
         MODELS.write_text(models_page(), encoding="utf-8")
         return 0
     limited = LIMITS_TABLE.sub(lambda _: limits_table(), LIMITED.read_text(encoding="utf-8"))
-    figures = (RESULTS, results_figure()), (READINGS, readings_figure())
-    for path, page in ((PAGE, write_page()), (LIMITED, limited), (SIGNATURES, signatures_page()), *figures):
+    for path, page in ((PAGE, write_page()), (LIMITED, limited), (SIGNATURES, signatures_page())):
         if not check:
             path.write_text(page, encoding="utf-8")
         elif path.read_text(encoding="utf-8") != page:

@@ -1,12 +1,10 @@
 """What pages repeat of the code and of stored results is current."""
 
-import csv
 import dataclasses
 import re
 import subprocess
 import sys
 import tomllib
-from statistics import fmean
 
 import pytest
 
@@ -16,7 +14,6 @@ from dear.evaluation.predictions import ImagePredictions
 from dear.evaluation.protocols import PROTOCOLS
 from dear.evaluation.recipe import Recipe
 from dear.roles import table as tables
-from dear.world.names import downstream_names
 from tests.documented import ROOT
 
 
@@ -48,49 +45,10 @@ def test_the_page_has_the_keys_of_recipes_and_no_other() -> None:
     assert first_column("docs/reproduce.md", "key | what | default") == keys | {"each"}  # read before them
 
 
-def test_the_page_holds_the_tables_of_the_benchmarks() -> None:
-    process = subprocess.run(
-        [sys.executable, "benchmarks/table.py", "--check"], cwd=ROOT, capture_output=True, text=True
-    )
+@pytest.mark.parametrize("script", [["benchmarks/table.py"], ["-m", "benchmarks.study"]])
+def test_pages_hold_what_results_and_rows_give(script: list[str]) -> None:
+    process = subprocess.run([sys.executable, *script, "--check"], cwd=ROOT, capture_output=True, text=True)
     assert process.returncode == 0, process.stderr
-
-
-def runs_of(name: str) -> list[dict[str, str]]:
-    with (ROOT / "docs/measured" / name).open(newline="", encoding="utf-8") as file:
-        return [*csv.DictReader(file)]
-
-
-def cells_after(page: str, begin: str) -> list[list[str]]:
-    """The rows of the first table after some text, with its head."""
-    text = (ROOT / page).read_text(encoding="utf-8").partition(begin)[2]
-    lines = re.findall(r"^\| (.*) \|$", text[text.index("| ") :].partition("\n\n")[0], re.M)
-    rows = [[cell.strip(" `") for cell in line.split(" | ")] for line in lines]
-    return [rows[0], *rows[2:]]
-
-
-def test_the_table_of_photographs_has_the_means_of_its_runs() -> None:
-    runs = runs_of("photographs.csv")
-    (_, *methods), *rows = cells_after("docs/choose.md", "## On photographs")
-    assert methods == ["dear+", "linear-probe", "the method that `dear fit` chooses"]
-    methods[-1] = "dear fit"
-    for shots, *cells in rows:
-        for method, cell in zip(methods, cells, strict=True):
-            of_seeds = [run["accuracy"] for run in runs if (run["method"], run["shots"]) == (method, shots)]
-            assert cell == f"{fmean(map(float, of_seeds)):.1f}", (method, shots)
-
-
-@pytest.mark.parametrize(
-    ("begin", "parts"), [("small-apart", ["base", "novel"]), ("small-joint", ["joint_base", "joint_novel"])]
-)
-def test_the_tables_of_small_tasks_have_the_means_of_their_runs(begin: str, parts: list[str]) -> None:
-    small, runs = downstream_names(size="small"), runs_of("base_to_novel.csv")
-    _, *rows = cells_after("recipes/study/TABLES.md", f"<!-- {begin}: begin -->")
-    for method, seeds, *cells in rows:
-        of_method = [run for run in runs if run["method"] == method and run["data"] in small]
-        counted = [run for run in of_method if run["seed"] in seeds.split(", ")]
-        assert len(counted) == len(small) * len(seeds.split(", "))
-        for part, cell in zip(parts, cells, strict=False):
-            assert cell == f"{fmean(float(run[part]) for run in counted):.1f}", method
 
 
 LIMIT = 400
