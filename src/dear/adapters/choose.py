@@ -112,12 +112,12 @@ def name_candidate(setup: MethodSetup) -> str:
 
 def list_candidates(clip: Clip, *, with_roles: bool = False) -> list[MethodSetup]:
     """The methods that the backbone can take, with their settings; where there is a role table, those that
-    use it come first.
+    use it come first, with their defaults before others.
     """
     plug_ins = [name for name, declared in METHODS.items() if declared.module and declared.cheap]
     candidates = [MethodSetup(each.method, each.settings) for each in CANDIDATES]
     if with_roles:
-        candidates.sort(key=lambda setup: setup.declared.roles is None)
+        candidates.sort(key=lambda setup: (setup.declared.roles is None, bool(setup.settings)))
     fitting = []
     for setup in (*candidates, *map(MethodSetup, plug_ins)):
         try:

@@ -290,9 +290,9 @@ def test_a_plug_in_is_tried_if_it_is_cheap(clip: Clip, monkeypatch: pytest.Monke
 
 def test_methods_that_use_roles_come_first_where_they_are_known(clip: Clip) -> None:
     """So that one of them stays where left-out images do not decide."""
-    orders = [[setup.method for setup in list_candidates(clip, with_roles=roles)] for roles in (False, True)]
-    assert orders[0][:2] == ["ensemble", "dear+"]
-    assert orders[1][:3] == ["dear+", "dear+", "ensemble"]
+    orders = [[*map(name_candidate, list_candidates(clip, with_roles=known))] for known in (False, True)]
+    assert orders[0][:3] == ["ensemble", "dear+ (views 0)", "dear+"]
+    assert orders[1][:3] == ["dear+", "dear+ (views 0)", "ensemble"]
 
 
 def test_fit_says_what_it_chose_from(
@@ -304,7 +304,7 @@ def test_fit_says_what_it_chose_from(
     assert f"{made.verdict}\n" == capsys.readouterr().out
     bundle = Bundle.from_pretrained(tmp_path / "bundle")
     accuracies = {tried.method: tried.accuracy or 0.0 for tried in bundle.training.candidates}
-    assert [*accuracies] == ["dear+ (views 0)", "dear+", "ensemble", "zero-shot"]  # roles are known
+    assert [*accuracies] == ["dear+", "dear+ (views 0)", "ensemble", "zero-shot"]  # roles are known
     assert name_candidate(MethodSetup(bundle.method, views_of(bundle))) in accuracies
     card = (tmp_path / "bundle" / "README.md").read_text(encoding="utf-8")
     for name, accuracy in accuracies.items():
