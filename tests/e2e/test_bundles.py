@@ -170,6 +170,7 @@ def test_unreadable_images_are_told_and_the_rest_done(
     for image in (str(bad), long):
         assert Path(image).name[:50] in run(["predict", str(bundle), image], 2)[1]
     assert main(["predict", str(bundle), str(bad), long]) == 2
+    assert main(["predict", str(bundle), good, long]) == 1
     monkeypatch.setattr("sys.stdin", io.StringIO("\n"))
     assert "stdin" in run(["predict", str(bundle), "-"], 2)[1]
 

@@ -20,8 +20,7 @@ CLASSES = ("red", "green", "blue", "sea")
 
 
 @pytest.fixture(autouse=True)
-def _caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DEAR_CACHE", str(tmp_path / "cache"))
+def _no_benchmarks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DEAR_DATA", raising=False)
 
 

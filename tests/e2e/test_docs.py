@@ -118,12 +118,12 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def work(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of the inputs, in which the test runs. An image is left out once."""
+    """A copy of the inputs and of their features, in which the test runs. An image is left out once."""
     monkeypatch.setattr("dear.adapters.leftout.ENOUGH", 1)
     work = tmp_path / "work"
     shutil.copytree(inputs, work)
     monkeypatch.chdir(work)
-    monkeypatch.setenv("DEAR_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("DEAR_CACHE", str(work / "cache"))
     return work
 
 

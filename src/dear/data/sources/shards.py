@@ -20,7 +20,7 @@ from dear.data.sources.parquet import read_parquet
 from dear.data.sources.splits import split_of
 from dear.data.sources.tar import LISTS, Sample, read_tar
 from dear.errors import DataError, DearError, rename_in_faults
-from dear.reading.files import expanded
+from dear.reading.files import expanded, is_file, is_folder
 from dear.reading.remote import Address, as_path, is_address
 from dear.text import FEW, list_names
 
@@ -40,7 +40,7 @@ def find_shards(sources: str | Path | Sequence[str | Path]) -> list[Path]:
     """
     sources = [sources] if isinstance(sources, str | Path) else sources
     files = [expanded(source) for source in sources if Path(source).suffix.lower() in SHARDS]
-    if files and len(files) == len(sources) and not any(file.is_dir() for file in files):
+    if files and len(files) == len(sources) and not any(map(is_folder, files)):
         return [shard for file in files for shard in _expand(file)]
     return _in_folder(expanded(sources[0])) if len(sources) == 1 else []
 
@@ -48,7 +48,7 @@ def find_shards(sources: str | Path | Sequence[str | Path]) -> list[Path]:
 def is_pattern(name: str) -> bool:
     """True for a pattern of several shards, unless a file is called so."""
     path = Path(name)
-    return path.suffix.lower() in SHARDS and bool(PATTERN.search(path.name)) and not expanded(name).exists()
+    return path.suffix.lower() in SHARDS and bool(PATTERN.search(path.name)) and not is_file(expanded(name))
 
 
 def _expand(path: Path) -> list[Path]:
@@ -68,7 +68,7 @@ def _expand(path: Path) -> list[Path]:
 
 def _in_folder(folder: Path) -> list[Path]:
     """The shards of a folder."""
-    if not folder.is_dir():
+    if not is_folder(folder):
         return []
     inner = enter_wrappers(folder.listed() if isinstance(folder, Address) else folder)
     return shards_in(inner)
@@ -105,7 +105,7 @@ def unpack_source(path: Path, settings: DataSettings) -> tuple[Path, list[Path]]
     """The folder into which an archive, or the shards that a path names, are unpacked, and the folders in it
     that have all images; None for a path of something else. Raises as `unpack`.
     """
-    if path.suffix.lower() in archive.SUFFIXES and not path.is_dir():
+    if path.suffix.lower() in archive.SUFFIXES and not is_folder(path):
         folder = archive.unpack(path, settings.cache_folder())[0]
         return folder, [folder]
     shards = find_shards(path)
