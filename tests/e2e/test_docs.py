@@ -41,6 +41,8 @@ NOT_RUN = {
     "dear roles discover": "examples/discover_roles.ipynb does it: tests/e2e/test_examples.py",
     "dear export": "takes a minute: tests/e2e/test_bundles.py",
     "classifier.onnx": "needs an export: tests/unit/adapters/test_onnx_predictor.py",
+    "{000..009}": "needs ten files: tests/unit/data/sources/test_shards.py",
+    "test.parquet": "needs a Parquet file: tests/unit/data/sources/test_shards.py",
     "clip.mp4": "needs the extra video: tests/unit/data/images/test_video.py",
     "hf:": "needs the network",
     "dear fit saved/": "needs the extra datasets",
@@ -107,6 +109,9 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         Image.open(file).save(place / name, quality=95)
     (place / "list.csv").write_text("\n".join(rows))
     shutil.make_archive(str(place / "photos"), "zip", place / "photos")
+    for name, packed in (("new", "photos"), ("wds/train/000", "photos"), ("wds/test/000", "more-photos")):
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.make_archive(str(place / name), "tar", place / packed)
     (place / "names.json").write_text(json.dumps({name: f"sign {name}" for name in task.classnames[:4]}))
     options: dict[str, Any] = {"model": "tiny", "method": "dear+", "dataset": DataSettings(test_share=0.3)}
     with pytest.MonkeyPatch.context() as patch:
