@@ -25,7 +25,7 @@ from table import table
 SIDE, NOISE = 32, 40.0
 PARTS = {
     "reading": "load_dataset",
-    "encoding": "read_images",
+    "encoding": "_encode",
     "regressions": "fit_regression",
     "correction": "fit_correction",
     "evidence": "fit_evidence",
