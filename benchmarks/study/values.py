@@ -11,8 +11,8 @@ and a method; options follow, each after a semicolon:
 - how it is written: plain (without a plus sign), mean (without the interval), whole (a whole number).
 
 "lowest MEASURE of variants of dear" is over its variants on the small tasks, and "highest ...";
-"mean loss of the choice" is how much less accurate than the better of `dear+` and `linear-probe` what
-`dear fit` chose on photographs is, over single runs, and "largest ..." the most;
+"mean loss of the choice" is the accuracy of the better of `dear+` and `linear-probe` minus that of the method
+that `dear fit` chose on photographs, averaged over single runs, and "largest ..." the largest of these;
 "since 2026-11-29; large" lists the methods whose rows are all of versions since that day;
 "above dear in HM" those whose interval of the difference to DeAR is above 0, "below dear in HM" below, and
 "near dear in HM" those whose interval includes 0;
@@ -100,7 +100,7 @@ class Selection:
 def value(text: str) -> str:
     """A number as it stands in a sentence.
 
-    Raises ValueError for what is no such number, NoRuns if there are no rows for it.
+    Raises ValueError for a text that none of these forms fits, NoRuns if there are no rows for it.
     """
     expression, *options = (part.strip() for part in text.split(";"))
     selection, looks = Selection(downstream_names()), set[str]()

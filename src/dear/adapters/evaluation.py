@@ -16,7 +16,6 @@ from dear.data.images.photos import group_names
 from dear.data.loading import as_dataset
 from dear.data.settings import DataSettings
 from dear.evaluation.predictions import Encode
-from dear.progress import Progress, silent
 from dear.reading.files import expanded
 from dear.writing import require_writable
 
@@ -51,7 +50,6 @@ def evaluate(
     by: str | None = None,
     dataset: DataSettings | None = None,
     encode: Encode | None = None,
-    progress: Progress = silent,
 ) -> Evaluation:
     """Score a bundle as `evaluate_bundle` does, and more.
 
@@ -77,7 +75,7 @@ def evaluate(
     loaded = as_dataset(data, settings)
     let_through = None if others is None else measure_others(predictor, others)
     scores, predictions, images = evaluate_images(
-        predictor, loaded, split=split, own_classes=own_classes, encode=encode, progress=progress
+        predictor, loaded, split=split, own_classes=own_classes, encode=encode
     )
     found = Evaluation(
         replace(scores, let_through=let_through),

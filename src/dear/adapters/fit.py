@@ -49,7 +49,6 @@ from dear.methods.optional import LeavesOut
 from dear.methods.registry import AUTO, FIT_METHOD
 from dear.progress import OnStep, Progress, Steps, TrainingStep
 from dear.reading.files import expanded
-from dear.text import plural
 from dear.training.cache import Cache, Readouts
 from dear.training.settings import check_training
 from dear.writing import PART, UNFINISHED, locked
@@ -224,8 +223,9 @@ def fit(
             facts = replace(facts, confused=reviewed.confused_pairs)
             issues = (*wrong, *reviewed.twins(with_test=test is not None))
             bundle = replace(bundle, review=issues, training=facts)
-        if (known := readouts.images - readouts.encoded) or earlier is not None:
-            warn(f"{len(known)} of {plural(len(readouts.images), 'image')} are known, and not encoded again")
+        known = readouts.images - readouts.encoded
+        if known or (readouts.images and earlier is not None):
+            warn(f"images with features from earlier commands: {len(known)} of {len(readouts.images)}")
         if folder is not None:
             unfinished = folder
             if choose_folder is not None:

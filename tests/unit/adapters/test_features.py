@@ -125,7 +125,7 @@ def test_it_equals_a_fit_from_scratch_and_encodes_what_is_new(
     assert any(
         not torch.equal(grown.tensors[name], first.tensors[name]) for name in ("strengths", "remainder")
     )
-    with pytest.warns(UserWarning, match=r"(\d+) of \1 images are known"):
+    with pytest.warns(UserWarning, match=r"earlier commands: (\d+) of \1$"):
         continued, encoded, _ = fit_counted(photos, "continued", monkeypatch, "first", review=False)
     assert encoded == 0
     require_same(continued, whole)
@@ -216,7 +216,7 @@ def test_nothing_is_taken_from_another_backbone(photos: Path, monkeypatch: pytes
     other = small_clip_of(seed=1)
     role_table(other).save(photos.parent / "roles.json")
     monkeypatch.setattr("dear.evaluation.session.load_clip", lambda *_args, **_options: other)
-    with pytest.warns(UserWarning, match="0 of 36 images are known"):
+    with pytest.warns(UserWarning, match="earlier commands: 0 of 36"):
         assert fit_counted(photos, "other", monkeypatch, "first", review=False)[1] == all_views
 
 
