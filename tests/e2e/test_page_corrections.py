@@ -104,7 +104,7 @@ def test_a_review_by_keys_and_by_clicks(
     with serving_app(create_review_app(review, token="secret", hosts=None)) as address:
         page = browse(f"{address}?token=secret")
         page.wait_for_selector("#count:has-text('5 of 5')")
-        page.wait_for_function("[...document.images].slice(0, 2).every((image) => image.naturalWidth)")
+        page.evaluate("Promise.all([...document.images].slice(0, 2).map((image) => image.decode()))")
         page.keyboard.press("k")
         page.wait_for_selector("#count:has-text('4 of 5')")
         page.keyboard.press("o")
