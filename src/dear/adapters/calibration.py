@@ -1,5 +1,6 @@
 """Calibrate a bundle: the temperature by which its probabilities fit images that it was not fitted on."""
 
+import math
 from dataclasses import replace
 
 import torch
@@ -15,9 +16,12 @@ from dear.data.images.photos import number_groups
 from dear.evaluation.predictions import predict
 from dear.evaluation.trial import Trial
 from dear.methods.optional import keep_known_scores
+from dear.methods.stacking import SCORES_AT_ONCE
 from dear.text import plural
 
-COLDEST, HOTTEST, BISECTIONS = 1e-2, 1e2, 60  # of the temperature
+COLDEST, HOTTEST = 1e-2, 1e2  # of the temperature
+EXACT = 1e-12
+"""How near its logarithm is to the best one."""
 ENOUGH_LABELS, MOST_WRONG = 100, 0.25
 """From so many groups on, labels that look wrong take no part, unless they are more than this share: with few
 images, or classes that are hardly told apart, right labels look wrong too.
@@ -85,22 +89,30 @@ def best_temperature(
 ) -> float:
     """The temperature between 0.01 and 100 whose softmax(logits / T) has the lowest negative log-likelihood.
 
-    The loss is convex in b = 1 / T, and its slope is the mean over items of E_p[z] - z_y: bisection over log
-    b. Source: Guo et al., ICML 2017, section 4.2. If every item is classified correctly, any confidence fits
-    the better the larger it is; then one more item, like the mean of these, is taken to be of its second best
-    class [ours]. If items are in groups of ``per_group`` on average, a whole group more is, whatever is
-    correct: a few groups say little, and their items err together [ours].
+    The loss is convex in b = 1 / T, and its slope is the mean over items of E_p[z] - z_y: its root is found
+    over log b. Source: Guo et al., ICML 2017, section 4.2. If every item is classified correctly, any
+    confidence fits the better the larger it is; then one more item, like the mean of these, is taken to be of
+    its second best class [ours]. If items are in groups of ``per_group`` on average, a whole group more is,
+    whatever is correct: a few groups say little, and their items err together [ours].
     """
+    from scipy.optimize import brentq  # predictions do without it
+
     scores = logits.double()
     labels = labels.to(scores.device)
     of_labels = scores.gather(1, labels[:, None]).mean()
     if scores.shape[1] > 1 and (per_group > 1 or bool((scores.argmax(dim=1) == labels).all())):
         items, seconds = len(labels), scores.topk(2, dim=1).values[:, 1]
         of_labels = (items * of_labels + per_group * seconds.mean()) / (items + per_group)
-    low, high = torch.tensor(1 / HOTTEST).double().log(), torch.tensor(1 / COLDEST).double().log()
-    for _ in range(BISECTIONS):
-        middle = (low + high) / 2
-        probabilities = (scores * middle.exp()).softmax(dim=1)
-        slope = (probabilities * scores).sum(dim=1).mean() - of_labels
-        low, high = (low, middle) if slope > 0 else (middle, high)
-    return float((-(low + high) / 2).exp())
+    parts = scores.split(max(1, SCORES_AT_ONCE // scores.shape[1]))
+
+    def slope(logarithm: float) -> float:
+        factor = math.exp(logarithm)
+        expected = sum(float(((part * factor).softmax(dim=1) * part).sum()) for part in parts)
+        return expected / len(scores) - float(of_labels)
+
+    low, high = math.log(1 / HOTTEST), math.log(1 / COLDEST)
+    if slope(low) >= 0:
+        return HOTTEST
+    if slope(high) <= 0:
+        return COLDEST
+    return math.exp(-brentq(slope, low, high, xtol=EXACT))

@@ -27,6 +27,13 @@ from dear.progress import Progress, silent
 from dear.stats import group_share_interval, mean_difference_error
 
 LEFT_OUT = " on training images left out in turn"
+ALONE = "not compared with others, which take long with so many images and classes"
+MOST_VIEWED = 5_000
+"""Images up to which candidates with random views are tried: each view of an image is encoded like another
+image, and with so many images it teaches little."""
+MOST_COMPARED = 2_500_000
+"""Images x classes up to which candidates are compared. With more, only one is fitted: the present method, or
+the first of `CANDIDATES`, whose closed forms grow least."""
 
 
 @dataclass(frozen=True)
@@ -69,11 +76,16 @@ def choose_method(
     Where some classes of the data set have only names, each half of the classes is treated so in turn, and
     the accuracy on it counts by the share of classes with only names. A method that is able to also learns
     from ``unlabeled`` images, which have no labels. The ``present`` method takes the place of the first.
-    Whatever a candidate raises takes only itself away. Raises
-    SettingsError if none can be fitted.
+    Whatever a candidate raises takes only itself away. Raises SettingsError if none can be fitted.
     """
-    candidates = list_candidates(run.clip, with_roles=run.table is not None) if setups is None else [*setups]
-    left_out, names = LeftOut(session, run, unlabeled), [*map(name_candidate, candidates)]
+    left_out = LeftOut(session, run, unlabeled)
+    if setups is None:
+        counts = len(left_out.pictures), len(run.source.classnames)
+        listed = list_candidates(run.clip, with_roles=run.table is not None)
+        candidates = limit_candidates(listed, *counts, present)
+    else:
+        candidates = [*setups]
+    names = [*map(name_candidate, candidates)]
     if not left_out.tested.any():
         usual = (setup for name in (present, FIT_METHOD) for setup in candidates if setup.method == name)
         return Choice(next(usual, candidates[0]), "the default: no class has images that can be left out")
@@ -99,9 +111,11 @@ def choose_method(
         by_name = {name: each.scores for name in order if (each := judged[name]).scores is not None}
         scores = cross_fit_choice(by_name, best, stays)
     setup = candidates[names.index(best)]
-    reason += "".join(f" ({name} {value})" for name, value in setup.settings.items())
+    reason += "".join(f" ({name} {value})" for name, value in setup.settings.items()) + LEFT_OUT
+    if len(candidates) == 1 and setups is None:
+        reason = ALONE
     of_method = judged[best].scores
-    return Choice(setup, reason + LEFT_OUT, tuple(tried[name] for name in names), of_method, scores)
+    return Choice(setup, reason, tuple(tried[name] for name in names), of_method, scores)
 
 
 def name_candidate(setup: MethodSetup) -> str:
@@ -126,6 +140,24 @@ def list_candidates(clip: Clip, *, with_roles: bool = False) -> list[MethodSetup
             continue
         fitting.append(setup)
     return fitting
+
+
+def limit_candidates(
+    candidates: Sequence[MethodSetup], images: int, classes: int, present: str | None
+) -> list[MethodSetup]:
+    """Those that are tried with so many images and classes, with their settings there."""
+    if images > MOST_VIEWED:
+        candidates = [
+            MethodSetup(setup.method, {**setup.settings, "views": 0})
+            if hasattr(setup.declared.settings, "views")
+            else setup
+            for setup in candidates
+        ]
+    if images * classes > MOST_COMPARED:
+        methods = [setup.method for setup in candidates]
+        alone = present if present in methods else CANDIDATES[0].method
+        candidates = [candidates[methods.index(alone)]]
+    return [setup for number, setup in enumerate(candidates) if setup not in candidates[:number]]
 
 
 def pick_best(
@@ -156,6 +188,8 @@ def cross_fit_choice(
     the other parts. ``scores`` are of the same images in the same parts.
     """
     of_best = scores[best]
+    if len(scores) == 1:
+        return of_best
     chosen = of_best.scores.clone()
     for way, folds in enumerate(of_best.folds):
         for fold in folds.unique():

@@ -23,6 +23,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from dear.methods.stacking import SCORES_AT_ONCE
+
 TEMPERATURES = tuple(torch.logspace(-1, 1, 41, dtype=torch.float64).tolist())
 """T is one of these."""
 NEARLY = 1.0
@@ -78,10 +80,10 @@ def score_labels(scores: Float[Tensor, "item class"], labels: Int[Tensor, "item"
     classes = scores.shape[1]
     if classes < 2 or not len(labels):
         return LabelScores(labels, torch.zeros(len(labels), dtype=torch.float64), 0.0)
-    fits = []
-    for temperature in TEMPERATURES:
-        of_label = (scores / temperature).softmax(dim=1).gather(1, column)[:, 0]
-        fits.append((*fit_wrong_share(of_label, classes), temperature))
+    fits = [
+        (*fit_wrong_share(right, classes), temperature)
+        for right, temperature in zip(_compute_probabilities(scores, labels), TEMPERATURES, strict=True)
+    ]
     least = max(fits)[0] - NEARLY / len(labels)
     _, wrong, temperature = next(fit for fit in fits if fit[0] >= least)
     others = scores.scatter(1, column, -torch.inf)
@@ -102,6 +104,18 @@ def score_labels(scores: Float[Tensor, "item class"], labels: Int[Tensor, "item"
     if float((gaps >= 0).double().mean()) < TRUSTED:
         precision = min(precision, PRECISE)
     return LabelScores(best.indices, probability, wrong, precision)
+
+
+def _compute_probabilities(
+    scores: Float[Tensor, "item class"], labels: Int[Tensor, "item"]
+) -> Float[Tensor, "temperature item"]:
+    """Those of the labels at each temperature, computed for a few images at a time."""
+    rows = max(1, SCORES_AT_ONCE // scores.shape[1])
+    parts = []
+    for part, column in zip(scores.split(rows), labels[:, None].split(rows), strict=True):
+        above = part - part.gather(1, column)
+        parts.append(torch.stack([(-(above / each).logsumexp(dim=1)).exp() for each in TEMPERATURES]))
+    return torch.cat(parts, dim=1)
 
 
 def find_confused(

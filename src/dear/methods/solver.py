@@ -8,7 +8,6 @@ scaled by a bound of the second derivatives (Boehning, Annals of the Institute o
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import torch
@@ -26,11 +25,9 @@ Objective = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
 @torch.no_grad()
-def find_minimum(
-    objective: Objective, start: Tensor, *, enough: float, steps: int, is_positive: bool = False
-) -> Tensor:
+def find_minimum(objective: Objective, start: Tensor, *, enough: float, steps: int) -> Tensor:
     """Where the function is least, from ``start`` on, until no derivative is above ``enough``; after so many
-    ``steps`` at the latest. No coordinate is below 0 if ``is_positive``.
+    ``steps`` at the latest.
     """
     from scipy.optimize import minimize  # predictions do without it
 
@@ -39,9 +36,8 @@ def find_minimum(
         return float(value), gradient.double().flatten().cpu().numpy()
 
     options = {"maxcor": HISTORY, "ftol": 0, "gtol": enough, "maxiter": steps, "maxfun": 2 * steps}
-    bounds: Any = [(0, None)] * start.numel() if is_positive else None
     first = start.double().flatten().cpu().numpy()
-    found = minimize(evaluate, first, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+    found = minimize(evaluate, first, jac=True, method="L-BFGS-B", options=options)
     return torch.from_numpy(found.x).to(start).view_as(start)
 
 

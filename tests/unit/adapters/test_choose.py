@@ -21,6 +21,7 @@ from dear.adapters.choose import (
     choose_method,
     cross_fit_choice,
     describe_change,
+    limit_candidates,
     list_candidates,
     name_candidate,
     pick_best,
@@ -293,6 +294,35 @@ def test_methods_that_use_roles_come_first_where_they_are_known(clip: Clip) -> N
     orders = [[*map(name_candidate, list_candidates(clip, with_roles=known))] for known in (False, True)]
     assert orders[0][:3] == ["ensemble", "dear+ (views 0)", "dear+"]
     assert orders[1][:3] == ["dear+", "dear+ (views 0)", "ensemble"]
+
+
+def test_many_images_are_tried_without_random_views_and_many_classes_with_one_method(clip: Clip) -> None:
+    candidates = list_candidates(clip, with_roles=True)
+    plain = ["dear+ (views 0)", "ensemble (views 0)", "zero-shot"]
+    for images, classes, present, expected in (
+        (5_000, 500, None, [*map(name_candidate, candidates)]),
+        (5_001, 10, None, plain),
+        (1_000, 2_501, None, ["ensemble"]),
+        (5_001, 500, "coop", ["ensemble (views 0)"]),
+        (5_001, 500, "dear+", ["dear+ (views 0)"]),
+    ):
+        limited = limit_candidates(candidates, images, classes, present)
+        assert [*map(name_candidate, limited)] == expected
+
+
+def test_a_method_that_is_not_compared_is_cross_validated(
+    task: Dataset, clip: Clip, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(choose, "MOST_COMPARED", 0)
+    choice = choose_method(*arguments(clip, task))
+    assert choice.method == "ensemble"
+    assert "not compared" in choice.reason
+    [tried] = choice.candidates
+    alone = LeftOut(*arguments(clip, task))
+    expected = alone.scores(alone.build(MethodSetup("ensemble")))
+    assert tried.accuracy == pytest.approx(float(expected.right.mean()))
+    assert choice.scores is not None
+    assert torch.equal(choice.scores.scores, expected.scores)
 
 
 def test_fit_says_what_it_chose_from(

@@ -14,11 +14,10 @@ from dear.methods.dear_plus.fitting import Examples, Fit, compute_class_scores, 
 from dear.methods.dear_plus.gaussian import SHRINKAGES, BayesFactors, LabeledGaussians
 from dear.methods.dear_plus.strengths import (
     PRIOR,
-    Batches,
     LeftOutTerms,
     measure_name_cost,
-    minimize_loss,
 )
+from dear.methods.stacking import Batches, fit_term_weights
 from tests.unit.methods.slow_gaussians import (
     CLASSES,
     EMBED,
@@ -140,7 +139,7 @@ def test_strengths_are_the_best_of_a_fine_grid() -> None:
     first, second = truth + drawn(len(LABELS), CLASSES), -truth + drawn(len(LABELS), CLASSES, seed=2)
     other, least = truth + drawn(len(LABELS), CLASSES, seed=3), torch.tensor([0.01, 0.0]).double()
     sets = [torch.stack([part, second], dim=2) for part in (first, other)]
-    weights = minimize_loss(batches(sets), least)
+    weights = fit_term_weights(batches(sets), least, PRIOR)
     assert float(weights[1]) == 0
 
     def loss(weight: float) -> float:
@@ -214,7 +213,9 @@ def test_evidence_counts_for_more_where_all_classes_have_it(by_name: int) -> Non
     ]
     terms[2][torch.arange(len(LABELS)), LABELS, 1] += lacking
     least = torch.tensor([0.01, 0.0], dtype=torch.float64)
-    expected = [minimize_loss(batches(parts), least) for parts in ([terms[2][:, :CLASSES]], terms[:2])]
+    expected = [
+        fit_term_weights(batches(parts), least, PRIOR) for parts in ([terms[2][:, :CLASSES]], terms[:2])
+    ]
     torch.testing.assert_close(found.strengths, torch.stack(expected))
     assert float(found.strengths[0, 1]) > float(found.strengths[1, 1])
 

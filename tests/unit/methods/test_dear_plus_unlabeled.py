@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy, normalize
 from dear.methods.dear_plus import DearPlusSettings, unlabeled
 from dear.methods.dear_plus.fitting import FOLDS, Examples, Fit, by_attribute, fit, fit_on
 from dear.methods.dear_plus.gaussian import Gaussians, LabeledGaussians
-from dear.methods.dear_plus.strengths import minimize_loss
+from dear.methods.dear_plus.strengths import PRIOR
 from dear.methods.dear_plus.unlabeled import (
     ALPHA_OF_SHARING,
     WEIGHTS,
@@ -22,6 +22,7 @@ from dear.methods.dear_plus.unlabeled import (
     fit_with_others,
     share_out,
 )
+from dear.methods.stacking import fit_term_weights
 
 LABELS = torch.tensor([0, 2, 1, 0, 2, 2, 1, 0])
 CLASSES, VIEWS, EMBED, OTHERS, ATTRIBUTES = 3, 2, 5, 11, 2
@@ -169,7 +170,7 @@ def test_scores_are_of_fits_that_know_nothing_of_the_images() -> None:
                 gain = background / 2 + gaussians.freedom * math.log(2) - squares[label] + lost
                 terms[item, label, 1] = gain / 2
         least = torch.tensor([0.01, 0.0], dtype=torch.float64)
-        strengths = minimize_loss(lambda terms=terms: [(terms.movedim(2, 0), labels)], least)
+        strengths = fit_term_weights(lambda terms=terms: [(terms.movedim(2, 0), labels)], least, PRIOR)
         torch.testing.assert_close(found.strengths[0], strengths, rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(found.left_out[2], terms @ strengths, rtol=1e-4, atol=1e-4)
 

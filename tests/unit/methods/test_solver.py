@@ -18,11 +18,6 @@ def test_the_minimum_of_a_quadratic() -> None:
     torch.testing.assert_close(found, torch.tensor([[3.0, -2.0]]).double())
 
 
-def test_nothing_below_0() -> None:
-    found = find_minimum(quadratic, torch.ones(1, 2).double(), enough=1e-10, steps=50, is_positive=True)
-    torch.testing.assert_close(found, torch.tensor([[3.0, 0.0]]).double())
-
-
 def test_it_stops_after_so_many_steps() -> None:
     found = find_minimum(quadratic, torch.zeros(1, 2).double(), enough=1e-10, steps=1)
     assert quadratic(found)[0] > 1e-3

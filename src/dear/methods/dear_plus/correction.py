@@ -7,6 +7,7 @@ from torch.nn.functional import normalize
 
 from dear.errors import warn
 from dear.methods.solver import find_axes, find_minimum
+from dear.methods.stacking import SCORES_AT_ONCE
 
 STEPS = 100
 """Most steps of the solver; it stops earlier where nothing changes."""
@@ -14,8 +15,6 @@ ENOUGH = 1e-8
 """Largest derivative of the objective at which a solution is taken."""
 CLOSE = 1e-3
 """Share of the correction by which it may miss the minimum without a warning."""
-SCORES_AT_ONCE = 2**17
-"""Scores that are computed together: the numbers of more images leave the processor's cache."""
 
 
 def corrected(

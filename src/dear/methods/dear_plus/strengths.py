@@ -2,17 +2,16 @@
 classes with images. `DearPlus` says why.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from dear.methods.covariances import invert_nearly_positive
-from dear.methods.dear_plus.correction import ENOUGH, SCORES_AT_ONCE, STEPS
 from dear.methods.dear_plus.gaussian import BayesFactors
 from dear.methods.names import NameCost, NameMargins, measure_names, split_by_name
+from dear.methods.stacking import SCORES_AT_ONCE, Values, fit_term_weights
 
 PRIOR = 1e-3
 """Weight of the squared strengths: they stay finite where the terms separate all training images."""
@@ -24,10 +23,6 @@ image.
 """
 EVERY = 2
 """The set in which all classes have their images."""
-
-Values = Float[Tensor, "term row class"]
-Batches = Callable[[], Iterable[tuple[Values, Int[Tensor, "row"]]]]
-"""The terms of images and their labels, a few images at a time."""
 
 
 @dataclass(frozen=True)
@@ -101,66 +96,14 @@ def fit_strengths(terms: LeftOutTerms, freedom: Float[Tensor, "attribute"]) -> F
             values = values if has_evidence.all() else values[:, :, has_evidence]
             yield values[:fitted], columns[labels[rows]]
 
-    strengths[:, :fitted] = minimize_loss(with_halves, minima)
+    strengths[:, :fitted] = fit_term_weights(with_halves, minima, PRIOR)
     if has_evidence.any():
-        strengths[0, :fitted] = minimize_loss(with_all, minima)
+        strengths[0, :fitted] = fit_term_weights(with_all, minima, PRIOR)
         if terms.mostly_alone:
             strengths[0, 1:] = (
                 ALPHA_OF_SINGLES * strengths[0, 0] * (freedom > 0) / freedom.sum().clamp(min=1).sqrt()
             )
     return strengths
-
-
-def minimize_loss(batches: Batches, minima: Float[Tensor, "term"]) -> Float[Tensor, "term"]:
-    """The weights of terms, none below ``minima``, that minimize the mean cross-entropy of the weighted sums,
-    plus a small multiple of their squares: a term that does not help gets its least weight.
-
-    Newton's method on the weights that the gradient does not hold at their least, with step halving.
-    """
-    weights = minima + 0.1
-    loss, gradient, curvature = _derivatives(batches, weights)
-    for _ in range(STEPS):
-        free = ((weights > minima) | (gradient < 0)).nonzero().flatten()
-        if not len(free) or gradient[free].abs().max() < ENOUGH:
-            break
-        step = torch.zeros_like(weights)
-        step[free] = invert_nearly_positive(curvature[free][:, free])[0] @ gradient[free]
-        if gradient @ step <= torch.finfo(loss.dtype).eps * loss:  # what is left to gain is rounding
-            break
-        size = 1.0
-        while size > ENOUGH:
-            trial = torch.maximum(weights - size * step, minima)
-            at_trial = _derivatives(batches, trial)
-            if at_trial[0] <= loss - 1e-4 * gradient @ (weights - trial):
-                break
-            size /= 2
-        else:
-            break
-        weights, (loss, gradient, curvature) = trial, at_trial
-    return weights
-
-
-def _derivatives(
-    batches: Batches, weights: Float[Tensor, "term"]
-) -> tuple[Float[Tensor, ""], Float[Tensor, "term"], Float[Tensor, "term term"]]:
-    """The objective of the weights, its gradient and its second derivatives."""
-    loss, gradient, items = weights.new_zeros(()), torch.zeros_like(weights), 0
-    curvature = weights.new_zeros(len(weights), len(weights))
-    for values, labels in batches():
-        logarithms = torch.tensordot(weights, values, dims=1).log_softmax(dim=1)
-        picked = torch.arange(len(labels), device=labels.device), labels
-        weighted = values * logarithms.exp()
-        mean = weighted.sum(dim=2)
-        loss = loss - logarithms[picked].sum()
-        gradient = gradient + (mean - values[:, *picked]).sum(dim=1)
-        curvature = curvature + weighted.flatten(1) @ values.flatten(1).T - mean @ mean.T
-        items += len(labels)
-    unit = torch.eye(len(weights)).to(weights)
-    return (
-        loss / items + PRIOR * weights.square().sum(),
-        gradient / items + 2 * PRIOR * weights,
-        curvature / items + 2 * PRIOR * unit,
-    )
 
 
 def weigh(

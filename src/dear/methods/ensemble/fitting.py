@@ -8,20 +8,14 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
-from dear.methods.ensemble.members import Linear, fit_members, list_members, list_regressions
+from dear.methods.ensemble.members import fit_members, list_members, list_regressions
 from dear.methods.names import NameCost, NameMargins, measure_names, split_by_name
 from dear.methods.shared import find_basis
-from dear.methods.solver import find_minimum
+from dear.methods.stacking import SCORES_AT_ONCE, fit_term_weights
 
 FOLDS = 5
 """Parts of the images that are left out in turn. To part them anew, and again, gave no better weights."""
-SCORES_AT_ONCE = 2**22
-"""Images x classes of which the cost of names is computed together."""
-EXACT = 1e-9
-"""Largest derivative by a weight at which the weights are taken."""
-MOST_STEPS = 15_000  # scipy's own
 
 
 @dataclass(frozen=True)
@@ -61,33 +55,33 @@ def fit(
     # Nothing outside of the span of the images changes the scores of these, and few images span little.
     all_views = torch.stack([features, *views], dim=1)
     basis = find_basis(all_views.flatten(0, 1))
-    in_basis, by_text = all_views @ basis, features @ text.T
-    spanned = in_basis[:, 0]
+    in_basis, by_text = all_views @ basis, (text @ basis, text.new_zeros(classes))
     regressions = list_regressions(len(features), basis.shape[1], classes)
     fitted = fit_members(in_basis, labels, classes, regressions)
-    fold_of, scores, items = draw_folds(features, labels, order, groups), [], []
-    for fold in fold_of[fold_of >= 0].unique():
-        kept, left_out = fold_of != fold, (fold_of == fold).nonzero().flatten()
-        if len(labels[kept].unique()) < classes:  # a group of several classes holds all images of one
-            continue
-        of_fold = [
-            _score(member, spanned[left_out])
-            for member in fit_members(in_basis[kept], labels[kept], classes, regressions)
-        ]
-        scores.append(torch.stack([by_text[left_out], *of_fold]))
-        items.append(left_out)
-    if items:
-        terms, of_items = torch.cat(scores, dim=1).log_softmax(dim=2), torch.cat(items)
-        weights = fit_weights(terms, labels[of_items], penalty)
-        mixed = torch.tensordot(weights, terms, dims=1)
-        name_cost = measure_name_cost(mixed, by_text[of_items], labels[of_items])
-    else:  # no image can be left out: those of the means, and of the text by how well it tells them
-        terms = torch.stack([by_text, *(_score(member, spanned) for member in fitted)]).log_softmax(dim=2)
+    fold_of = draw_folds(features, labels, order, groups)
+    rounds = [(fold_of != fold, fold_of == fold) for fold in fold_of[fold_of >= 0].unique()]
+    # A group of several classes may hold all images of one.
+    rounds = [(kept, left_out) for kept, left_out in rounds if len(labels[kept].unique()) == classes]
+    is_scored = sum((left_out for _, left_out in rounds), torch.zeros_like(labels)) > 0
+    is_left_out = bool(rounds)
+    if not is_left_out:
+        is_scored = torch.ones_like(is_scored)
+        rounds = [(is_scored, is_scored)]
+    terms = features.new_empty(1 + len(fitted), int(is_scored.sum()), classes)
+    for kept, scored in rounds:
+        rows = scored[is_scored]
+        members = [by_text, *fit_members(in_basis[kept], labels[kept], classes, regressions)]
+        for term, (weight, bias) in zip(terms, members, strict=True):
+            term[rows] = (in_basis[scored, 0] @ weight.T + bias).log_softmax(dim=1)
+    if is_left_out:
+        weights = fit_weights(terms, labels[is_scored], penalty)
+        name_cost = measure_name_cost(torch.tensordot(weights, terms, dims=1), terms[0], labels[is_scored])
+    else:  # those of the means, and of the text by how well it tells the images
         weights = terms.new_zeros(len(terms))
         weights[:1] = fit_weights(terms[:1], labels, penalty)
         weights[1], name_cost = 1.0, NameCost()
-    summed = torch.stack([weights[0] * terms[0], torch.tensordot(weights[1:], terms[1:], dims=1)])
-    deviations = summed.std(dim=2, correction=0).mean(dim=1)
+    summed = weights[0] * terms[0], torch.tensordot(weights[1:], terms[1:], dims=1)
+    deviations = torch.stack([part.std(dim=1, correction=0).mean() for part in summed])
     parts = deviations / deviations.sum() if deviations.any() else torch.ones_like(deviations) / 2
     of_images = weights[1:].tolist()
     weight = sum(share * matrix for share, (matrix, _) in zip(of_images, fitted, strict=True)) @ basis.T
@@ -98,9 +92,13 @@ def fit(
     return Fit(weight, bias, float(weights[0]), names, (float(parts[0]), float(parts[1])), name_cost)
 
 
-def _score(member: Linear, features: Float[Tensor, "item embed"]) -> Float[Tensor, "item class"]:
-    weight, bias = member
-    return features @ weight.T + bias
+def fit_weights(
+    terms: Float[Tensor, "term item class"], labels: Int[Tensor, "item"], penalty: float
+) -> Float[Tensor, "term"]:
+    """The weights of the terms, at least 0 (`fit_term_weights`)."""
+    rows = max(1, SCORES_AT_ONCE // terms.shape[2])
+    batches = [*zip(terms.split(rows, dim=1), labels.split(rows), strict=True)]
+    return fit_term_weights(lambda: batches, terms.new_zeros(len(terms)), penalty)
 
 
 def draw_folds(
@@ -138,25 +136,6 @@ def _find_leaders(
     for item in features[:, 0].argsort(stable=True).tolist():
         leaders.setdefault(numbers[item], item)
     return torch.tensor([leaders[number] for number in numbers], device=features.device)
-
-
-def fit_weights(
-    terms: Float[Tensor, "term item class"], labels: Int[Tensor, "item"], penalty: float
-) -> Float[Tensor, "term"]:
-    """The weights of terms, at least 0, that minimize the mean cross-entropy of the weighted sum plus
-    ``penalty`` times their squares: a convex problem.
-    """
-    rows = torch.arange(len(labels), device=labels.device)
-    of_labels = terms[:, rows, labels].mean(dim=1)
-
-    def objective(weights: Tensor) -> tuple[Tensor, Tensor]:
-        mixed = torch.tensordot(weights, terms, dims=1)
-        loss = cross_entropy(mixed, labels) + penalty * weights.square().sum()
-        expected = (terms * mixed.softmax(dim=1)).sum(dim=2).mean(dim=1)
-        return loss, expected - of_labels + 2 * penalty * weights
-
-    start = terms.new_full((len(terms),), 1 / len(terms))
-    return find_minimum(objective, start, enough=EXACT, steps=MOST_STEPS, is_positive=True)
 
 
 def level_names(
