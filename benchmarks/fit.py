@@ -30,6 +30,7 @@ PARTS = {
     "correction": "fit_correction",
     "evidence": "fit_evidence",
     "strengths": "with_strengths",
+    "weights": "fit_weights",
 }
 """Functions of `dear`, none of which calls another of them."""
 FIT = """
