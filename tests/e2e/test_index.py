@@ -105,6 +105,24 @@ def test_texts_and_words(gallery: Path, run: Dear) -> None:
     assert {hit["path"]: hit["by"]["texture"] for hit in mixed["hits"]} == pytest.approx(texture, abs=1e-6)
 
 
+def test_a_page_shows_what_was_found(own: Path, run: Dear) -> None:
+    query = [own / "index", own / "photos" / "3.png", "--by", "texture,shape", "--count", 20]
+    (own / "photos" / "7.png").unlink()
+    answer = run("query", *query, "--out", own / "page")
+    text = (own / "page" / "query.html").read_text()
+    assert answer["page"] == str(own / "page" / "query.html")
+    assert answer["hits"] == run("query", *query)["hits"]
+    shown = [path for path, _ in ranking(answer) if path != "7.png"]
+    places = [text.index(f">{path}</span>") for path in shown]
+    assert places == sorted(places)
+    assert text.count("<img") == len(shown) + 1  # and the query
+    assert "can no longer be read: 7.png" in text
+    answer = run("query", own / "index", "a <b>striped</b> circle", "--text", "--out", own / "text")
+    text = (own / "text" / "query.html").read_text()
+    assert text.count("<img") == sum(path != "7.png" for path, _ in ranking(answer))
+    assert "&lt;b&gt;striped" in text
+
+
 def test_an_unreadable_file_is_tried_again(own: Path, run: Dear) -> None:
     content = (own / "photos" / "3.png").read_bytes()
     (own / "photos" / "3.png").write_bytes(b"no image")

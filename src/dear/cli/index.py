@@ -131,6 +131,7 @@ def command_query(
     words: list[str] | None = None,
     count: int = 10,
     itself: bool = False,
+    out: Path | None = None,
     bundle: str | None = None,
     options: Flat[BundleOptions] = BundleOptions(),
 ) -> dict[str, Any]:
@@ -145,6 +146,7 @@ def command_query(
         words: Features that are compared with words in place of the image of the query, such as color=red.
         count: How many images to find.
         itself: Include the query itself in the results if the index has it.
+        out: Folder to write a page to, with the images that were found.
         bundle: Where the bundle is, if it has moved since the index was built.
     """
     if not (text or is_address(query) or os.path.exists(query)):
@@ -167,7 +169,12 @@ def command_query(
         hits = opened.query_text(encoder, query, mixed, count=count)
     else:
         hits = opened.query_image(encoder, as_path(query), mixed, count=count, itself=itself, words=worded)
-    return {"query": query, "folder": opened.folder, "weights": mixed, "hits": hits}
+    page = None
+    if out is not None:
+        from dear.report.query_page import write_query_page
+
+        page = write_query_page(expanded(out), opened.folder, query, mixed, hits, is_text=text)[0]
+    return {"query": query, "folder": opened.folder, "weights": mixed, "hits": hits, "page": page}
 
 
 def render_query(result: dict[str, Any], console: PrintableConsole) -> None:
@@ -180,6 +187,8 @@ def render_query(result: dict[str, Any], console: PrintableConsole) -> None:
         rows.append((rank, f"{hit.score:.3f}", *(f"{hit.by[name]:.3f}" for name in names), file))
     headings = ["", "score", *(f"by {name}" for name in names), "file"]
     console.print(table(f"in {result['folder']}", headings, rows))
+    if result["page"]:
+        console.say(f"page: {result['page']}")
 
 
 def command_export(index: Path, file: Path) -> dict[str, Any]:
