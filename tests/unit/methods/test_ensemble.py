@@ -127,6 +127,32 @@ def test_views_that_teach_the_opposite_get_no_weight_and_others_do() -> None:
     assert of_views > 0.1 * sum(again.weights.values())
 
 
+def test_of_many_images_some_decide_the_weights_whatever_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    features, labels = draw_features(each=20)
+    text, order = draw_features(9)[0][:CLASSES], torch.arange(CLASSES)
+    monkeypatch.setattr(fitting, "MOST_SCORES", len(labels) * CLASSES // 4)
+    used = list[tuple[Tensor, Tensor]]()
+
+    def record(terms: Tensor, labels: Tensor, penalty: float) -> Tensor:
+        used.append((terms, labels))
+        return fit_weights(terms, labels, penalty)
+
+    monkeypatch.setattr(fitting, "fit_weights", record)
+    mixed = torch.randperm(len(labels), generator=torch.Generator().manual_seed(3))
+    found, again = (
+        fit(features[rows], labels[rows], text, order, None, 0.1)
+        for rows in (torch.arange(len(labels)), mixed)
+    )
+    for terms, of_terms in used:
+        assert terms.shape[1] == len(of_terms) == len(labels) // 4
+    by_text = (features @ text.T).log_softmax(dim=1)
+    rows = (by_text[:, None] - used[0][0][0]).abs().sum(dim=2).argmin(dim=0)
+    assert torch.allclose(by_text[rows], used[0][0][0])
+    assert torch.equal(labels[rows], used[0][1])
+    assert list(found.weights.values()) == pytest.approx(list(again.weights.values()), abs=1e-6)
+    assert torch.allclose(found.weight, again.weight, atol=1e-6)
+
+
 def test_a_group_is_left_out_as_a_whole() -> None:
     features, labels = draw_features(each=12)
     groups = torch.arange(len(labels)) // (3 * CLASSES) * CLASSES + labels  # three images of a class each
