@@ -20,7 +20,7 @@ from dear.roles.table import FOLDER, RoleTable, named_table
 from dear.roles.textspan_format import in_layers, read_textspan
 
 PACKAGED, PAGE = FOLDER / "textspan.ViT-B-16.json", Path("docs/roles.md")
-PLACE = re.compile(r"(?<=<!-- discovery: begin -->\n).*(?=<!-- discovery: end -->)", re.S)
+PLACE = re.compile(r"(?<=<!-- tools.roles -->\n).*(?=<!-- tools.roles end -->)", re.S)
 ATTRIBUTES = ("color", "shape", "texture", "object", "location")
 WEIGHTS = Identity("ViT-B-16", "laion2b_s34b_b88k", "")
 SOURCE = "textspan (roles of ViT-B/16 by discovery from public phrases)"
