@@ -1,4 +1,4 @@
-"""Fit an adapter to a data set, and make its bundle, in one call: `fit` is the steps below it, in order."""
+"""Fit an adapter to a data set, and make its bundle, in one call: `fit` calls the functions below it."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress

@@ -17,7 +17,7 @@ from torch import Tensor
 from dear.backbone.device import mixed
 from dear.data.dataset import Images
 from dear.data.fewshot import Subset, draw_few, items_by_class
-from dear.data.images.photos import distinct_pictures, group_names, picture_names
+from dear.data.images.photos import distinct_pictures, group_names
 from dear.errors import SettingsError
 from dear.evaluation.resolve import MethodSetup, ResolvedRun
 from dear.evaluation.session import Session
@@ -79,7 +79,7 @@ class LeftOut:
     """The training images of a data set, to be left out in turn.
 
     Attributes:
-        images: All of them, with copies.
+        images: All training images that were drawn, with copies.
         pictures: The first of each picture; one with two labels is there with each.
         labels: The classes of these.
         tested: The pictures that can be left out, because their class has others.
@@ -96,7 +96,6 @@ class LeftOut:
         names, labels = group_names(self.images), self.images.labels.cpu()
         numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
         self._number = torch.tensor([numbers[name] for name in names])
-        self.is_grouped = len(numbers) < len({*picture_names(self.images)})
         self._first = distinct_pictures(self.images)
         self.pictures = Subset(self.images, self._first)
         self.labels = labels[self._first]
@@ -188,7 +187,7 @@ class LeftOut:
             for left_out in rounds:
                 if declared.trains:
                     few = _select(
-                        images, (~self._is_seen(left_out)[items] & ~without[labels]).nonzero().flatten()
+                        images, (~self._in_groups_of(left_out)[items] & ~without[labels]).nonzero().flatten()
                     )
                     assert isinstance(method, UsesAllImages), "it takes no steps"
                     method.before_training(few)
@@ -196,7 +195,7 @@ class LeftOut:
                         method.add_unlabeled(few, self._read(trial, self.unlabeled))
                 yield without, left_out, _compute_scores(method, images, place[left_out])
 
-    def _is_seen(self, left_out: Bool[Tensor, "picture"]) -> Bool[Tensor, "item"]:
+    def _in_groups_of(self, left_out: Bool[Tensor, "picture"]) -> Bool[Tensor, "item"]:
         """Which images are of the groups of some pictures, copies of these among them."""
         return torch.isin(self._number, self._number[self._first[left_out]])
 

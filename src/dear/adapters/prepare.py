@@ -40,7 +40,7 @@ class FitImages:
         dataset: The data set, without test images that the bundle is fitted on.
         shots: How many images of each class are picked from it; if all are, the size of the largest class.
         calibration: The images that the temperature is fitted on; None if it is not.
-        hashes: Those of all images that the bundle is fitted on, in one.
+        hashes: The hashes of all images that the bundle is fitted on, sorted and joined.
         facts: What the bundle says of them.
         unlabeled: Images without labels to learn from too.
     """

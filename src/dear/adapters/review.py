@@ -1,6 +1,4 @@
-"""Review a data set by its left-out images: which labels look wrong, which images are there twice, and what
-the known classes look like.
-"""
+"""Review a data set by its left-out images: which labels look wrong, and which images are there twice."""
 
 import shlex
 from collections.abc import Sequence, Set

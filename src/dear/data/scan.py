@@ -1,5 +1,6 @@
-"""The scan of a data set. Each image is read once. That says which images are broken, copies of each other or
-in a group, and the split follows from the groups: in this order, for all commands.
+"""The scan of a data set. It opens each image once, for its hash and its thumbnail. They say which images are
+broken, copies of each other or in a group, and the split follows from the groups: in this order, for all
+commands.
 """
 
 from collections.abc import Callable, Mapping

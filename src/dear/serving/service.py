@@ -113,7 +113,7 @@ class Batcher:
 
 class Service:
     """A bundle and an index, for requests of one event loop. Each kind of work has its own threads: one for
-    the model, one for new class names, one for the index, and two for decoding.
+    the model, for new class names, for the index and for corrections, and two for decoding.
     """
 
     def __init__(

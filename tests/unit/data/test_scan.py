@@ -49,7 +49,7 @@ def photos(tmp_path: Path) -> Path:
 
 
 def prepare_fit(data: Any, settings: DataSettings) -> None:
-    """What a fit does before it trains."""
+    """What a fit does before it encodes images."""
     prepare_data(read_data(data, settings, None), MethodSetup("dear+"), None, 1, "last")
 
 
@@ -59,7 +59,7 @@ def check(data: Any, settings: DataSettings) -> None:
 
 
 @pytest.mark.parametrize("use", [prepare_fit, check])
-def test_each_file_is_opened_once_before_training(
+def test_each_file_is_opened_once_by_the_scan(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, use: Callable[[Any, DataSettings], None]
 ) -> None:
     """Files that a table of corrections names without their hashes are read for that once more."""

@@ -1,5 +1,5 @@
 """What is computed from the contents of image files, such as hashes, thumbnails and features. The cache
-folder remembers it: an unchanged file is read once.
+folder remembers it: an unchanged file is hashed once, and its features are computed once.
 """
 
 import hashlib
