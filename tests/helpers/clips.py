@@ -120,5 +120,5 @@ def load_always(clip: Clip, patch: pytest.MonkeyPatch) -> None:
     """Let `fit`, bundles and runs load a CLIP whatever is named. An image is left out once."""
     for module in ("adapters.bundle", "evaluation.session"):
         patch.setattr(f"dear.{module}.load_clip", lambda *_args, **_options: clip)
-    patch.setattr("dear.adapters.fit.find_weights", lambda *_: None)
+    patch.setattr("dear.adapters.fit_plan.find_weights", lambda *_: None)
     patch.setattr("dear.adapters.leftout.ENOUGH", 1)

@@ -1,13 +1,12 @@
 """Calibrate a bundle: the temperature by which its probabilities fit images that it was not fitted on."""
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from dear.adapters.bundle import Bundle
 from dear.adapters.facts import FEWEST_TO_CALIBRATE
 from dear.adapters.leftout import LeftOutScores
 from dear.curation.wrong_labels import score_labels
@@ -28,39 +27,50 @@ images, or classes that are hardly told apart, right labels look wrong too.
 """
 
 
-def calibrate_bundle(bundle: Bundle, trial: Trial, images: Images) -> Bundle:
-    """The bundle with the best temperature for images that it was not fitted on."""
+@dataclass(frozen=True)
+class Calibration:
+    """The temperature of a bundle.
+
+    Attributes:
+        images, doubted: How many images it was fitted on, and how many were left aside because their labels
+            look wrong.
+        missing: Why it could not be fitted.
+    """
+
+    temperature: float = 1.0
+    images: int = 0
+    doubted: int = 0
+    missing: str = ""
+
+
+def calibrate(trial: Trial, images: Images) -> Calibration:
+    """The best temperature for images that a trained method was not fitted on."""
     precision, cache = trial.run.training.precision, trial.session.cache
     keep_known_scores(trial.method)
     held_out = predict(trial.method, images, precision=precision, cache=cache)
     numbers = number_groups(images)
     groups = torch.arange(len(held_out.labels)) if numbers is None else numbers
-    return _with_temperature(bundle, held_out.logits.float(), held_out.labels, groups)
+    return _calibrate(held_out.logits.float(), held_out.labels, groups)
 
 
-def calibrate_by_left_out(bundle: Bundle, left_out: LeftOutScores) -> Bundle:
-    """The bundle with the best temperature for training images that were left out of it; with fewer than
+def calibrate_by_left_out(left_out: LeftOutScores) -> Calibration:
+    """The best temperature for training images that were left out of a fit; with fewer than
     `FEWEST_TO_CALIBRATE` groups of them it says that they are too few.
     """
     images, groups = len(left_out.labels), len(left_out.groups.unique())
     if groups < FEWEST_TO_CALIBRATE:
         of_groups = f" of {plural(groups, 'group')}" if groups < images else ""
         reason = f"only {plural(images, 'training image')}{of_groups} can be left out, and none is spared"
-        return replace(bundle, training=replace(bundle.training, uncalibrated=reason))
-    return _with_temperature(bundle, left_out.scores[0], left_out.labels, left_out.groups)
+        return Calibration(missing=reason)
+    return _calibrate(left_out.scores[0], left_out.labels, left_out.groups)
 
 
-def _with_temperature(
-    bundle: Bundle,
-    logits: Float[Tensor, "item class"],
-    labels: Int[Tensor, "item"],
-    groups: Int[Tensor, "item"],
-) -> Bundle:
-    """The bundle with the temperature of `fit_temperature`."""
+def _calibrate(
+    logits: Float[Tensor, "item class"], labels: Int[Tensor, "item"], groups: Int[Tensor, "item"]
+) -> Calibration:
     temperature, is_used = fit_temperature(logits, labels, groups)
     images = int(is_used.sum())
-    facts = replace(bundle.training, calibration_images=images, doubted_labels=len(labels) - images)
-    return replace(bundle, temperature=temperature, training=facts)
+    return Calibration(temperature, images, len(labels) - images)
 
 
 def fit_temperature(

@@ -1,57 +1,51 @@
 """Fit an adapter to a data set, and make its bundle, in one call: `fit` calls the functions below it."""
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from dear.adapters.bundle import Bundle
-from dear.adapters.bundle_config import check_writable, read_config
-from dear.adapters.calibration import calibrate_bundle, calibrate_by_left_out
+from dear.adapters.calibration import Calibration, calibrate, calibrate_by_left_out
 from dear.adapters.choose import Choice, choose_method, describe_change
-from dear.adapters.facts import CROSS_VALIDATION, Epoch, NameCost, UnlabeledGain
-from dear.adapters.labels import require_applied
+from dear.adapters.facts import CROSS_VALIDATION, BundleScores, Epoch, NameCost, UnlabeledGain
+from dear.adapters.fit_plan import FitPlan
 from dear.adapters.leftout import LeftOut, LeftOutScores
-from dear.adapters.operating import OperatingGoal, OperatingPoint
+from dear.adapters.operating import Decided, OperatingGoal, OperatingPoint
 from dear.adapters.predictor import Predictor
 from dear.adapters.prepare import FitImages, add_named, check_run, prepare_data, read_data, resolve_run
-from dear.adapters.review import review_images, write_review
+from dear.adapters.review import Review, review_images, write_review
 from dear.adapters.scoring import (
+    CrossValidation,
     choose_operating_point,
     cross_validate,
     evaluate_images,
     measure_decided,
 )
 from dear.backbone.clip import Clip
-from dear.backbone.loading.load import find_weights
-from dear.backbone.names import BackboneName, backbone_or_default
-from dear.curation.issues import REFUSED_SHARE, REVIEW_CSV
+from dear.curation.issues import REFUSED_SHARE
 from dear.curation.outlier_fit import fit_outlier_model
 from dear.curation.outliers import OutlierModel
 from dear.curation.unlabeled import add_unlabeled, read_unlabeled, require_taken
-from dear.data.dataset import Dataset
-from dear.data.fewshot import Subset
+from dear.data.dataset import Dataset, Images
 from dear.data.images.photos import group_names, split_hashes
-from dear.data.loading import deferred_warnings, is_several, of_world
+from dear.data.loading import deferred_warnings
 from dear.data.settings import DataSettings
 from dear.data.sources.class_names import with_spaces
 from dear.data.sources.corrections import answered_contents
 from dear.data.sources.splits import TEST_SHARE
-from dear.errors import DearError, SettingsError, warn
+from dear.errors import DearError, warn
 from dear.evaluation.environment import environment
 from dear.evaluation.predictions import Predictions
-from dear.evaluation.resolve import MethodSetup, ResolvedRun, Select, warn_of_unused_training
+from dear.evaluation.resolve import ResolvedRun, Select
 from dear.evaluation.session import Session
 from dear.evaluation.trial import Trial, copy_stored, remove_checkpoints, teacher_facts
 from dear.methods.optional import LeavesOut
-from dear.methods.registry import AUTO, FIT_METHOD
-from dear.progress import OnStep, Progress, Steps, TrainingStep
-from dear.reading.files import expanded
+from dear.progress import OnStep, Progress, TrainingStep
 from dear.training.cache import Cache, Readouts
-from dear.training.settings import check_training
-from dear.writing import PART, UNFINISHED, locked
+from dear.writing import PART, UNFINISHED
 
 Made = TypeVar("Made")
 
@@ -83,7 +77,6 @@ def fit(
     progress: Progress | None = None,
     verbose: bool = True,
     command: str = "",
-    choose_folder: Callable[..., Path] | None = None,
 ) -> Bundle:
     """Adapt a backbone to all classes of a data set, and write the bundle to ``out`` if that is not None.
     Nothing is selected on test images. If it is interrupted, the same call continues after the last epoch
@@ -120,140 +113,123 @@ def fit(
         verbose: Print `Bundle.verdict`. Notes on the data are UserWarnings, which filters of Python's own
             `warnings` silence.
         command: The command line that the bundle names as its own.
-        choose_folder: Called before the bundle is written, with it, the backbone, the data, and the
-            predictions of training images that were left out, with these: the folder to write to.
 
     Returns the bundle. Raises DearError, before training where possible.
     """
-    if out is not None and not isinstance(out, str | Path):
-        raise SettingsError(
-            f"out is a {type(out).__name__}, not a folder: images and labels are a pair, as in "
-            "fit((images, labels))."
-        )
-    folder = None if out is None else expanded(out)
-    if folder is not None:
-        check_writable(folder, overwrite=overwrite)
-        if review:
-            require_applied(folder / REVIEW_CSV, data)
-    earlier = None if continue_from is None else expanded(continue_from)
-    config = {} if earlier is None else read_config(earlier)
-    if earlier is not None and model is None and pretrained is None:
-        model, pretrained = (config["backbone"].get(key) for key in ("model", "pretrained"))
-    present = config.get("method")
-    names_by_key = dict(zip(config.get("keys", ()), config.get("classes", ()), strict=False))
-    method, train = method or AUTO, check_training(train or {})
-    goal = OperatingGoal.of(precision, costs, per_class=per_class)
-    if method == AUTO and settings:
-        raise SettingsError(
-            "settings are those of one method, which is not named: give method too, or omit the settings."
-        )
-    setup = MethodSetup(FIT_METHOD if method == AUTO else method, settings or {})
-    dataset = dataset or DataSettings()
-    if method == AUTO or setup.declared.cheap:  # cross-validated, so that no image is kept aside
-        dataset = dataset.with_test_share(config.get("training", {}).get("held_out", 0.0))
-    sources = [data] if isinstance(data, str | Path) else data if is_several(data) else ()
-    warn_of_unused_training(setup, setup.declared.settings(**setup.settings), train)
-    for place in sources:  # fails before the images are read
-        if folder is not None and folder.resolve().is_relative_to(expanded(place).resolve()):
-            raise SettingsError(
-                f"{folder} is inside of the data {place}: the next fit would take it for a class. Give "
-                "another folder."
-            )
-    if sources:
-        find_weights(*backbone_or_default(model, pretrained, world=of_world(map(str, sources))))
-    with ExitStack() as stack:
-        if folder is not None:
-            stack.enter_context(locked(folder, dataset.cache_folder()))
-        report = progress if progress is not None else stack.enter_context(Steps())
-        with deferred_warnings():
-            source = read_data(data, dataset, shots, names_by_key).require_single_labels()
-            source = add_named(source, add_classes)
-            images = prepare_data(source, setup, shots, seed, select)
-            if goal is not None and goal.costs is not None:
-                goal.costs.check(images.dataset.classnames)
-            if unlabeled is not None:
-                require_taken(setup.method)
-                images = replace(images, unlabeled=read_unlabeled(unlabeled, images.dataset, dataset))
-            readouts = Readouts(dataset.cache_folder(), draws_by_content=True)
-            session = Session(device, cache=Cache(readouts=readouts))
-            session.cache.progress = report
-            name = backbone_or_default(model, pretrained, world=images.dataset.world)
-            options: dict[str, Any] = {"seed": seed, "train": train, "select": select}
-            run = resolve_run(session, name, images, setup, roles, dataset, **options)
-        choice = None
-        if method == AUTO:
-            choice = choose_method(session, run, unlabeled=images.unlabeled, present=present, progress=report)
-            run = check_run(session, session.complete(replace(run, setup=choice.setup)))
-        if present not in (None, run.setup.method):
-            given = config["training"].get("overrides", {}).get("method", {})
-            warn(f"{continue_from}: {describe_change(str(present), run.setup.method, choice, given)}")
-        trial = train_adapter(session, run, folder, report)
-        if images.unlabeled is not None:
-            gain = UnlabeledGain(**(trial.unlabeled or add_unlabeled(trial, images.unlabeled)))
-            images = replace(images, facts=replace(images.facts, unlabeled=gain))
-        held_out = dataset.with_test_share(TEST_SHARE).test_share if len(images.dataset.test) else 0.0
-        images = replace(images, facts=replace(images.facts, command=command, held_out=held_out or 0.0))
-        bundle = replace(make_bundle(trial, images, name, choice), refuse=refuse)
-        scores, left_out = None, attempt("cross-validation", lambda: LeftOut(session, run, images.unlabeled))
-        if left_out is not None:
-            bundle, scores = calibrate_fit(bundle, trial, images, left_out, choice)
-        bundle, test = measure(bundle, run.clip, images.dataset, report, session.cache)
-        crossed, groups, judged_images = None, list[Any](), None
-        if left_out is not None and scores is not None and len(scores.judged) and (test is None or goal):
-            of_procedure = (choice and choice.scores) or scores
-            crossed_scores, crossed = cross_validate(bundle, trial, left_out, of_procedure)
-            groups = of_procedure.groups.tolist()
-            judged_images = Subset(left_out.pictures, of_procedure.judged.cpu())
-            bundle = bundle if test is not None else replace(bundle, scores=crossed_scores)
-        if goal is not None:
-            bundle = add_operating_point(bundle, goal, crossed, groups, test, images.dataset)
-        if left_out is not None and refuse:
-            bundle = replace(bundle, known=attempt('"none of these"', partial(find_known, left_out)))
-        reviewed = None
-        if left_out is not None and review:
-            judged = partial(review_images, left_out, scores, answered_contents(data))
-            reviewed = attempt("the review of labels", judged)
-        if earlier is not None and bundle.scores is None:
-            bundle = add_earlier_test(bundle, Bundle.from_pretrained(earlier))
-        if review and reviewed is not None:
-            judge = "" if reviewed.method == bundle.method else reviewed.method
-            facts = replace(bundle.training, judged_labels=len(reviewed.judged), judge=judge)
-            is_precise, wrong = reviewed.scores.is_precise, reviewed.wrong_labels()
-            facts = replace(facts, is_precise=is_precise, suspect_labels=len(wrong) if is_precise else 0)
-            facts = replace(facts, confused=reviewed.confused_pairs)
-            issues = (*wrong, *reviewed.twins(with_test=test is not None))
-            bundle = replace(bundle, review=issues, training=facts)
-        known = readouts.images - readouts.encoded
-        if known or (readouts.images and earlier is not None):
-            warn(f"images with features from earlier commands: {len(known)} of {len(readouts.images)}")
-        if folder is not None:
-            unfinished = folder
-            if choose_folder is not None:
-                folder = choose_folder(bundle, run.clip, images.dataset, crossed, judged_images)
-            save(bundle, folder, unfinished)
-            if reviewed is not None and bundle.review is not None:
-                names = dataset.classnames
-                write_review(folder, reviewed, bundle.review, data, bundle.model, source.test, names)
-    if verbose:
-        print(bundle.verdict)
-    return bundle
+    plan = FitPlan(**locals())
+    with plan.running() as report:
+        fitted = make_fit(plan, report)
+        if plan.folder is not None:
+            fitted.save(plan.folder)
+    if plan.verbose:
+        print(fitted.bundle.verdict)
+    return fitted.bundle
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A fit that is not written yet.
+
+    Attributes:
+        bundle, clip: What was fitted, and the backbone.
+        dataset: The data set without test images that the bundle was fitted on.
+        tests: All test images.
+        crossed: The cross-validation by training images, if it was made.
+        review: The review of labels, if it was made.
+    """
+
+    plan: FitPlan
+    bundle: Bundle
+    clip: Clip
+    dataset: Dataset
+    tests: Images
+    crossed: CrossValidation | None
+    review: Review | None
+
+    def save(self, folder: Path) -> None:
+        """Write the bundle and its review into a folder, and remove from the folder of the plan the
+        checkpoints of the training and of fits with other options.
+        """
+        self.bundle.save_pretrained(folder)
+        unfinished, classnames = (self.plan.folder or folder) / UNFINISHED, self.plan.reading.classnames
+        for state in unfinished.glob("*.pt"):
+            remove_checkpoints(state)
+        for part in unfinished.glob(f"*{PART}"):  # of a fit that was killed
+            part.unlink(missing_ok=True)
+        with suppress(OSError):  # there is none, or one that was set aside
+            unfinished.rmdir()
+        if self.review is not None:
+            issues, model = self.bundle.review or (), self.bundle.model
+            write_review(folder, self.review, issues, self.plan.data, model, self.tests, classnames)
+
+
+def make_fit(plan: FitPlan, report: Progress) -> Fitted:
+    """Read the images, choose and train the method, and find out what can be promised. Nothing but
+    checkpoints is written.
+    """
+    names = dict(zip(plan.config.get("keys", ()), plan.config.get("classes", ()), strict=False))
+    with deferred_warnings():
+        source = read_data(plan.data, plan.reading, plan.shots, names).require_single_labels()
+        source = add_named(source, plan.add_classes)
+        images = prepare_data(source, plan.setup, plan.shots, plan.seed, plan.select)
+        dataset = images.dataset
+        if plan.goal is not None and plan.goal.costs is not None:
+            plan.goal.costs.check(dataset.classnames)
+        if plan.unlabeled is not None:
+            require_taken(plan.setup.method)
+            images = replace(images, unlabeled=read_unlabeled(plan.unlabeled, dataset, plan.reading))
+        readouts = Readouts(plan.reading.cache_folder(), draws_by_content=True)
+        session = Session(plan.device, cache=Cache(readouts=readouts))
+        session.cache.progress = report
+        options: dict[str, Any] = {"seed": plan.seed, "train": plan.train, "select": plan.select}
+        backbone = plan.backbone(world=dataset.world)
+        run = resolve_run(session, backbone, images, plan.setup, plan.roles, plan.reading, **options)
+    choice, present = None, plan.config.get("method")
+    if plan.is_auto:
+        choice = choose_method(session, run, unlabeled=images.unlabeled, present=present, progress=report)
+        run = check_run(session, session.complete(replace(run, setup=choice.setup)))
+    if present not in (None, run.setup.method):
+        settings = plan.config["training"].get("overrides", {}).get("method", {})
+        warn(f"{plan.continue_from}: {describe_change(str(present), run.setup.method, choice, settings)}")
+    trial = train_adapter(session, run, plan.folder, report)
+    if images.unlabeled is not None:
+        gain = UnlabeledGain(**add_unlabeled(trial, images.unlabeled))
+        images = replace(images, facts=replace(images.facts, unlabeled=gain))
+    left_out = attempt("cross-validation", lambda: LeftOut(session, run, images.unlabeled))
+    calibration, scores = Calibration(), None
+    if left_out is not None:
+        calibration, scores = calibrate_fit(trial, images, left_out, choice)
+    bundle = make_bundle(plan, trial, images, choice, calibration)
+    tested = crossed = known = review = None
+    if len(dataset.test):
+        options = {"is_unseen": True, "progress": report, "cache": session.cache}
+        tested = evaluate_images(Predictor(bundle, clip=run.clip), dataset, **options)[:2]
+    if left_out is not None and scores is not None and len(scores.judged) and (tested is None or plan.goal):
+        crossed = cross_validate(bundle, trial, left_out, (choice and choice.scores) or scores)
+    if left_out is not None and plan.refuse:
+        known = attempt('"none of these"', partial(find_known, left_out))
+    if left_out is not None and plan.review:
+        judged = partial(review_images, left_out, scores, answered_contents(plan.data))
+        review = attempt("the review of labels", judged)
+    bundle = add_evidence(plan, bundle, dataset, tested, crossed, review)
+    from_before = readouts.images - readouts.encoded
+    if from_before or (readouts.images and plan.earlier is not None):
+        warn(f"images with features from earlier commands: {len(from_before)} of {len(readouts.images)}")
+    return Fitted(plan, replace(bundle, known=known), run.clip, dataset, source.test, crossed, review)
 
 
 def calibrate_fit(
-    bundle: Bundle, trial: Trial, images: FitImages, left_out: LeftOut, choice: Choice | None
-) -> tuple[Bundle, LeftOutScores | None]:
-    """The bundle with its temperature, or why it has none, and the scores of training images that were left
-    out of its very method and settings, if it has them.
+    trial: Trial, images: FitImages, left_out: LeftOut, choice: Choice | None
+) -> tuple[Calibration, LeftOutScores | None]:
+    """The temperature, and the scores of training images that were left out of the very method and settings,
+    if it has them.
     """
-    is_calibrated = images.calibration is not None
-    if images.calibration is not None:
-        bundle = calibrate_bundle(bundle, trial, images.calibration)
+    spared = None if images.calibration is None else calibrate(trial, images.calibration)
     try:
         scores = (choice and choice.left_out) or left_out.scores(trial)
     except DearError as error:
-        reason = "" if is_calibrated else str(error).removesuffix(".")
-        return replace(bundle, training=replace(bundle.training, uncalibrated=reason)), None
-    return bundle if is_calibrated else calibrate_by_left_out(bundle, scores), scores
+        return spared or Calibration(missing=str(error).removesuffix(".")), None
+    return spared or calibrate_by_left_out(scores), scores
 
 
 def find_known(left_out: LeftOut) -> OutlierModel | None:
@@ -300,22 +276,27 @@ def _report_steps(report: Progress, *, teacher: bool) -> OnStep:
     return on_step
 
 
-def make_bundle(trial: Trial, images: FitImages, name: BackboneName, choice: Choice | None) -> Bundle:
-    """The bundle of a trained method, not yet calibrated or measured."""
+def make_bundle(
+    plan: FitPlan, trial: Trial, images: FitImages, choice: Choice | None, calibration: Calibration
+) -> Bundle:
+    """The bundle of a trained method, not yet measured."""
     run, dataset = trial.run, images.dataset
+    backbone = plan.backbone(world=dataset.world)
     method, with_images = trial.method, {*dataset.train.labels.tolist()}
     cost = method.describe_names() if isinstance(method, LeavesOut) else {}
     named = tuple(name for label, name in enumerate(dataset.classnames) if label not in with_images)
+    held_out = plan.reading.with_test_share(TEST_SHARE).test_share if len(dataset.test) else None
     return Bundle(
         method=run.setup.method,
         settings=run.settings.without_files(),
-        model=name.model,
-        pretrained=name.pretrained,
+        model=backbone.model,
+        pretrained=backbone.pretrained,
         weights=run.clip.identity,
         roles=run.table,
         classes=dataset.classnames,
         templates=dataset.templates,
         tensors=copy_stored(trial.method),
+        temperature=calibration.temperature,
         keys=() if tuple(map(with_spaces, dataset.keys)) == dataset.classnames else dataset.keys,
         training=replace(
             images.facts,
@@ -328,65 +309,65 @@ def make_bundle(trial: Trial, images: FitImages, name: BackboneName, choice: Cho
             teacher=None if run.teacher is None else teacher_facts(run.teacher),
             chosen="" if choice is None else choice.reason,
             candidates=() if choice is None else choice.candidates,
+            calibration_images=calibration.images,
+            doubted_labels=calibration.doubted,
+            uncalibrated=calibration.missing,
+            held_out=held_out or 0.0,
             named=named,
             name_cost=NameCost(**cost) if cost else None,
             environment=environment(),
+            command=plan.command,
         ),
         image_hashes=images.hashes,
+        refuse=plan.refuse,
     )
 
 
-def add_operating_point(
+def add_evidence(
+    plan: FitPlan,
     bundle: Bundle,
-    goal: OperatingGoal,
-    crossed: Predictions | None,
-    groups: Sequence[int],
-    test: Predictions | None,
     dataset: Dataset,
+    tested: tuple[BundleScores, Predictions] | None,
+    crossed: CrossValidation | None,
+    review: Review | None,
 ) -> Bundle:
-    """The bundle with an operating point, chosen by the training images that were left out in turn and their
-    ``groups``; of a method that takes too long for that, by the test images. Those then say what it decides
-    of images on which it was not chosen.
+    """The bundle with its scores, by test images or else by cross-validation, with its operating point, and
+    with what a review found.
     """
-    point, scores = OperatingPoint(goal.precision, costs=goal.costs), bundle.scores
+    scores, test = tested or (None if crossed is None else crossed.scores, None)
+    facts, issues = dict[str, Any](), None
+    if plan.goal is not None:
+        facts["operating"], decided = find_operating_point(plan.goal, crossed, test, dataset.test)
+        scores = scores and replace(scores, decided=decided)
+    if review is not None:
+        wrong, is_precise = review.wrong_labels(), review.scores.is_precise
+        issues = (*wrong, *review.twins(with_test=tested is not None))
+        facts |= {"judged_labels": len(review.judged), "confused": review.confused_pairs}
+        facts |= {"judge": "" if review.method == bundle.method else review.method}
+        facts |= {"is_precise": is_precise, "suspect_labels": len(wrong) if is_precise else 0}
+    if plan.earlier is not None and scores is None:
+        facts["earlier_test"] = find_earlier_test(bundle, Bundle.from_pretrained(plan.earlier))
+    return replace(bundle, scores=scores, review=issues, training=replace(bundle.training, **facts))
+
+
+def find_operating_point(
+    goal: OperatingGoal, crossed: CrossValidation | None, test: Predictions | None, images: Images
+) -> tuple[OperatingPoint, Decided | None]:
+    """The operating point, chosen by the training images that were left out in turn; of a method that takes
+    too long for that, by the test ``images``. And what it decides of these, if it was not chosen on them.
+    """
     if crossed is not None:
-        point = choose_operating_point(goal, crossed, groups, CROSS_VALIDATION)
-    elif test is not None:
-        point = choose_operating_point(goal, test, group_names(dataset.test), "test")
-    if crossed is not None and test is not None and scores is not None:
-        scores = replace(scores, decided=measure_decided(point, test, group_names(dataset.test)))
-    return replace(bundle, scores=scores, training=replace(bundle.training, operating=point))
+        point = choose_operating_point(goal, crossed.predictions, crossed.groups, CROSS_VALIDATION)
+        return point, None if test is None else measure_decided(point, test, group_names(images))
+    if test is not None:
+        return choose_operating_point(goal, test, group_names(images), "test"), None
+    return OperatingPoint(goal.precision, costs=goal.costs), None
 
 
-def measure(
-    bundle: Bundle, clip: Clip, dataset: Dataset, report: Progress, cache: Cache
-) -> tuple[Bundle, Predictions | None]:
-    """The bundle with its scores on the test images, if there are any, and their predictions."""
-    if not len(dataset.test):
-        return bundle, None
-    options: dict[str, Any] = {"is_unseen": True, "progress": report, "cache": cache}
-    scores, predictions, _ = evaluate_images(Predictor(bundle, clip=clip), dataset, **options)
-    return replace(bundle, scores=scores), predictions
-
-
-def add_earlier_test(bundle: Bundle, earlier: Bundle) -> Bundle:
-    """The bundle with what was measured of an earlier one, if that has the same method, settings and classes
-    and was fitted on images of this one alone.
+def find_earlier_test(bundle: Bundle, earlier: Bundle) -> BundleScores | None:
+    """What was measured of an earlier bundle, if that has the same method, settings and classes and was
+    fitted on images of this one alone.
     """
     facts = [(each.method, each.settings, each.classes, each.weights) for each in (bundle, earlier)]
-    if facts[0] != facts[1] or split_hashes(earlier.image_hashes) - split_hashes(bundle.image_hashes):
-        return bundle
-    return replace(bundle, training=replace(bundle.training, earlier_test=earlier.scores))
-
-
-def save(bundle: Bundle, out: Path, unfinished: Path) -> None:
-    """Write the bundle, and remove from the folder of the ``unfinished`` one the checkpoints of its training
-    and of fits with other options.
-    """
-    bundle.save_pretrained(out)
-    for state in (unfinished / UNFINISHED).glob("*.pt"):
-        remove_checkpoints(state)
-    for part in (unfinished / UNFINISHED).glob(f"*{PART}"):  # of a fit that was killed
-        part.unlink(missing_ok=True)
-    with suppress(OSError):  # there is none, or one that was set aside
-        (unfinished / UNFINISHED).rmdir()
+    is_part = split_hashes(earlier.image_hashes) <= split_hashes(bundle.image_hashes)
+    return earlier.scores if facts[0] == facts[1] and is_part else None

@@ -18,10 +18,10 @@ from dear.adapters.compare import (
     write_comparison,
 )
 from dear.adapters.facts import CROSS_VALIDATION
-from dear.adapters.fit import fit
+from dear.adapters.fit import make_fit
+from dear.adapters.fit_plan import FitPlan
 from dear.adapters.predictor import Predictor
-from dear.adapters.scoring import predict_images
-from dear.backbone.clip import Clip
+from dear.adapters.scoring import CrossValidation, predict_images
 from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import Subset
 from dear.data.images.photos import group_names, image_hashes, split_hashes
@@ -147,48 +147,36 @@ def refit(
         check_writable(place)
     if out is not None:
         require_writable(expanded(out), "the page to", folder=True)
-    present, found = Bundle.from_pretrained(folder), list[Refit]()
+    present = Bundle.from_pretrained(folder)
     names = f"{folder.name} (present)", f"{folder.name} (new)"
-
-    def choose_folder(
-        new: Bundle, clip: Clip, data: Dataset, crossed: Predictions | None, judged: Images | None
-    ) -> Path:
-        predictors = Predictor(present, clip=clip), Predictor(new, clip=clip)
-        comparison, images = compare_with_present(predictors, names, data, crossed, judged)
-        promised = compare_promises(present, new, crossed, judged)
+    options = {"roles": roles, "unlabeled": unlabeled, "add_classes": add_classes, "dataset": dataset}
+    options |= {"device": device, "progress": progress, "command": command}
+    plan = FitPlan(data, folder, continue_from=folder, overwrite=True, **options_of(present), **options)
+    with plan.running() as report:
+        fitted = make_fit(plan, report)
+        new, crossed = fitted.bundle, fitted.crossed
+        predictors = Predictor(present, clip=fitted.clip), Predictor(new, clip=fitted.clip)
+        comparison, images = compare_with_present(predictors, names, fitted.dataset, crossed)
+        promised = compare_promises(present, new, crossed)
         clear = [] if comparison is None else [comparison.p < 1 - LEVEL and comparison.difference < 0]
         clear += [] if promised is None else [promised.high < 0]
         is_worse = any(clear) if clear else None
         is_replaced = force or is_worse is False
         if comparison is not None and images is not None and out is not None:
             write_comparison(expanded(out), comparison, images, predictors[0])
-        result = Refit(
-            folder if is_replaced else beside,
-            is_replaced,
-            before if is_replaced else None,
-            is_worse,
-            comparison,
-            promised,
-            tuple(name for name in new.classes if name not in present.classes),
-            tuple(name for name in present.classes if name not in new.classes),
-        )
         if is_replaced:
             copy_bundle(folder, before)
-        found.append(result)
-        return result.bundle
-
-    options = {"roles": roles, "unlabeled": unlabeled, "add_classes": add_classes, "dataset": dataset}
-    options |= {"device": device, "progress": progress, "command": command, "verbose": False}
-    fit(
-        data,
-        folder,
-        continue_from=folder,
-        overwrite=True,
-        choose_folder=choose_folder,
-        **options_of(present),
-        **options,
+        fitted.save(folder if is_replaced else beside)
+    return Refit(
+        folder if is_replaced else beside,
+        is_replaced,
+        before if is_replaced else None,
+        is_worse,
+        comparison,
+        promised,
+        tuple(name for name in new.classes if name not in present.classes),
+        tuple(name for name in present.classes if name not in new.classes),
     )
-    return found[0]
 
 
 def options_of(bundle: Bundle) -> dict[str, Any]:
@@ -210,8 +198,7 @@ def compare_with_present(
     predictors: tuple[Predictor, Predictor],
     names: Sequence[str],
     dataset: Dataset,
-    crossed: Predictions | None,
-    judged: Images | None,
+    crossed: CrossValidation | None,
 ) -> tuple[Comparison | None, Images | None]:
     """The present classifier and the new one on test images that neither was fitted on or, without any, on
     training images that are new to the present one, each predicted by a fit without it; and these images.
@@ -221,20 +208,23 @@ def compare_with_present(
             return compare_predictors(predictors, dataset, names)
         except DataError:  # the present one was fitted on all of them, or knows other classes
             return None, None
-    if crossed is None or judged is None:
+    if crossed is None:
         return None, None
     first, second = (predictor.bundle for predictor in predictors)
     pairs, known = common_classes(first, second), split_hashes(first.image_hashes)
     number_of = {number: place for place, (_, number) in enumerate(pairs)}
-    labels = torch.tensor([number_of.get(label, -1) for label in crossed.labels.tolist()])
-    is_common, is_new = labels >= 0, torch.tensor([digest not in known for digest in image_hashes(judged)])
+    labels = torch.tensor([number_of.get(label, -1) for label in crossed.predictions.labels.tolist()])
+    is_common, is_new = (
+        labels >= 0,
+        torch.tensor([digest not in known for digest in image_hashes(crossed.images)]),
+    )
     rows = (is_new & is_common).nonzero().flatten()
     if not len(rows):
         return None, None
-    images, labels = Subset(judged, rows), labels[rows]
+    images, labels = Subset(crossed.images, rows), labels[rows]
     columns = torch.tensor(pairs).T
     common = tuple(first.classes[number] for number, _ in pairs)
-    among_all = predict_images(predictors[0], images, columns[0][labels]), _rows_of(crossed, rows)
+    among_all = predict_images(predictors[0], images, columns[0][labels]), _rows_of(crossed.predictions, rows)
     runs = [of.among(part, common, labels) for of, part in zip(among_all, columns, strict=True)]
     of_others = [
         tuple(name for at, name in enumerate(bundle.classes) if at not in part.tolist())
@@ -263,24 +253,22 @@ def _rows_of(predictions: Predictions, rows: torch.Tensor) -> Predictions:
     )
 
 
-def compare_promises(
-    present: Bundle, new: Bundle, crossed: Predictions | None, judged: Images | None
-) -> CrossValidated | None:
+def compare_promises(present: Bundle, new: Bundle, crossed: CrossValidation | None) -> CrossValidated | None:
     """The accuracies that both promise; that of the new one among the classes of both, so that it is as hard
     for both.
     """
     scores, pairs = present.scores, common_classes(present, new)
-    if scores is None or scores.split != CROSS_VALIDATION or crossed is None or judged is None or not pairs:
+    if scores is None or scores.split != CROSS_VALIDATION or crossed is None or not pairs:
         return None
     number_of = {number: place for place, (_, number) in enumerate(pairs)}
-    labels = torch.tensor([number_of.get(label, -1) for label in crossed.labels.tolist()])
+    labels = torch.tensor([number_of.get(label, -1) for label in crossed.predictions.labels.tolist()])
     rows, columns = (labels >= 0).nonzero().flatten(), torch.tensor([number for _, number in pairs])
     if not len(rows):
         return None
     common = tuple(new.classes[number] for number in columns.tolist())
-    right = _rows_of(crossed, rows).among(columns, common, labels[rows]).correct.double().numpy()
+    right = _rows_of(crossed.predictions, rows).among(columns, common, labels[rows]).correct.double().numpy()
     of_present = scores.interval or share_interval(scores.accuracy * scores.images, scores.images)
-    of_new = group_share_interval(right, group_names(Subset(judged, rows)))
+    of_new = group_share_interval(right, group_names(Subset(crossed.images, rows)))
     now = float(right.mean())
     interval = independent_difference(scores.accuracy, of_present, now, of_new)
     return CrossValidated(scores.accuracy, now, scores.images, len(rows), *interval)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -259,22 +259,32 @@ def find_classes(
     return numbers
 
 
+@dataclass(frozen=True)
+class CrossValidation:
+    """What a fit promises by its training images, each predicted by a fit without it.
+
+    Attributes:
+        images, groups: The images, and the number of the group of each.
+    """
+
+    scores: BundleScores
+    predictions: Predictions
+    images: Images
+    groups: Sequence[int]
+
+
 @torch.no_grad()
-def cross_validate(
-    bundle: Bundle, trial: Trial, left_out: LeftOut, choice: LeftOutScores
-) -> tuple[BundleScores, Predictions]:
-    """The accuracy that a fit promises, over all training images that can be left out, and the predictions
-    that it is computed from: each is scored by the whole procedure, the choice and the temperature too,
-    repeated without its part of the images.
+def cross_validate(bundle: Bundle, trial: Trial, left_out: LeftOut, choice: LeftOutScores) -> CrossValidation:
+    """The accuracy that a fit promises, over all training images that can be left out: each is scored by the
+    whole procedure, the choice and the temperature too, repeated without its part of the images.
 
     With few images the temperature is 1, as that of the bundle is.
     """
-    logits, labels = choice.scores[0].clone(), choice.labels
+    logits, labels, groups = choice.scores[0].clone(), choice.labels, choice.groups
     for fold in choice.folds[0].unique():
         others = choice.folds[0] != fold
-        if len(choice.groups[others].unique()) >= FEWEST_TO_CALIBRATE:
-            of_others = choice.scores[0][others], labels[others], choice.groups[others]
-            logits[~others] /= fit_temperature(*of_others)[0]
+        if len(groups[others].unique()) >= FEWEST_TO_CALIBRATE:
+            logits[~others] /= fit_temperature(choice.scores[0][others], labels[others], groups[others])[0]
     frozen = left_out.frozen_features()[choice.judged.to(trial.method.clip.image.projection.device)]
     zero_shot = trial.method.clip.scale * frozen @ trial.method.frozen_text.T
     predictions = Predictions(
@@ -282,8 +292,11 @@ def cross_validate(
     )
     facts: dict[str, Any] = {"data": bundle.training.data, "split": CROSS_VALIDATION, "left_out": 0}
     facts |= {"images": len(labels), "classes": len(bundle.classes)}
-    facts |= count_groups(predictions, choice.groups.tolist())
-    return compute_scores(predictions, BundleScores, **facts), predictions
+    facts |= count_groups(predictions, groups.tolist())
+    scores = compute_scores(predictions, BundleScores, **facts)
+    return CrossValidation(
+        scores, predictions, Subset(left_out.pictures, choice.judged.cpu()), groups.tolist()
+    )
 
 
 def choose_operating_point(
