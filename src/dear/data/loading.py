@@ -21,7 +21,6 @@ from dear.data.sources.benchmarks import benchmarks, find_benchmark, home_of, na
 from dear.data.sources.class_names import with_spaces
 from dear.data.sources.corrections import correct
 from dear.data.sources.folder import (
-    SHARDS,
     enter_wrappers,
     ignored_note,
     image_files,
@@ -256,29 +255,30 @@ def read_source(name_or_path: str, settings: DataSettings, other_names: Iterable
         return _read_files(shards.find_shards(name_or_path), settings)
     if not path.exists():
         raise missing_error(name_or_path, other_names)
-    suffix = path.suffix.lower()
     if path.is_dir():
         return _read_folder(path.listed() if isinstance(path, Address) else path, settings)
-    if suffix not in FILES:
+    if path.suffix.lower() not in FILES:
         raise DataError(
             f"{name_or_path} is not a supported file. Give a folder, or a file that ends in "
             f"{', '.join(FILES[:-1])} or {FILES[-1]}."
         )
     if path.name == CORRECTIONS:
         raise DataError(f"{path} is read with the data that it lies beside: give that alone.")
-    if suffix in SHARDS:
-        return _read_files([path], settings)
-    listing = (
-        _read_zip(path, settings)
-        if suffix in archive.SUFFIXES
-        else table.read_table(path, settings, is_named=True)
-    )
-    return correct(with_frames(listing, settings), path.with_name(CORRECTIONS), settings)
+    return _read_files([path], settings)
 
 
 def _read_folder(folder: Path, settings: DataSettings) -> Listing:
-    """A folder by path, with its corrections."""
+    """A folder, with the corrections in it."""
     return correct(with_frames(_read_content(folder, settings), settings), folder / CORRECTIONS, settings)
+
+
+def _read_files(files: Sequence[Path], settings: DataSettings) -> Listing:
+    """A table, or the archives of one data set, with the corrections beside them."""
+    if files[0].suffix.lower() in table.SUFFIXES:
+        listing = table.read_table(files[0], settings, is_named=True)
+    else:
+        listing = _read_archives(files, settings)
+    return correct(with_frames(listing, settings), files[0].with_name(CORRECTIONS), settings)
 
 
 def _read_content(folder: Path, settings: DataSettings) -> Listing:
@@ -297,7 +297,7 @@ def _read_content(folder: Path, settings: DataSettings) -> Listing:
         listed = find_benchmark(split.stem.removeprefix(PREFIX))
         return read_benchmark(listed, folder) if listed else read_coop(folder)
     if parts := shards_in(folder):
-        return replace(_read_shards(parts, settings), name=name)
+        return replace(_read_archives(parts, settings), name=name)
     tables, left_out = _find_tables(folder, settings)
     if not tables:
         listing = read_folder(folder, settings)
@@ -315,32 +315,22 @@ def _read_content(folder: Path, settings: DataSettings) -> Listing:
     return listing
 
 
-def _read_zip(path: Path, settings: DataSettings) -> Listing:
-    """A zip: as its folder."""
-    folder, ignored = archive.unpack(path, settings.cache_folder())
-    listing = _read_folder(folder, settings)
-    name = listing.name if listing.benchmark else path.stem
-    return replace(listing, name=name, notes=(*listing.notes, *ignored_note(ignored)))
-
-
-def _read_files(parts: Sequence[Path], settings: DataSettings) -> Listing:
-    """Shards by their paths, with the corrections beside them."""
-    listing = with_frames(_read_shards(parts, settings), settings)
-    return correct(listing, parts[0].with_name(CORRECTIONS), settings)
-
-
-def _read_shards(parts: Sequence[Path], settings: DataSettings) -> Listing:
-    """Shards: as tables of images, or, without labels, as the folder that was packed."""
-    folder = shards.unpack(parts, settings)
-    tables = shards.tables_of(folder)
+def _read_archives(files: Sequence[Path], settings: DataSettings) -> Listing:
+    """A zip, or shards: as tables of images, or, without labels, as the folder that was packed."""
+    if files[0].suffix.lower() in archive.SUFFIXES:
+        folder, ignored = archive.unpack(files[0], settings.cache_folder())
+        tables, name, notes = dict[str, Path](), files[0].stem, [*ignored_note(ignored)]
+    else:
+        folder = shards.unpack(files, settings)
+        tables, name, notes = shards.tables_of(folder), shards.name_of(files), shards.notes_of(folder)
+        folder = folder if tables or len(files) > 1 else folder / files[0].stem
     if not tables:
-        listing = _read_folder(folder / parts[0].stem if len(parts) == 1 else folder, settings)
+        listing = _read_folder(folder, settings)
     elif "" in tables:
         listing = table.read_table(tables[""], settings)
     else:
         listing = table.read_tables(folder, tables, settings)
-    name = listing.name if listing.benchmark else shards.name_of(parts)
-    return replace(listing, name=name, notes=(*listing.notes, *shards.notes_of(folder)))
+    return replace(listing, name=listing.name if listing.benchmark else name, notes=(*listing.notes, *notes))
 
 
 def _find_tables(folder: Path, settings: DataSettings) -> tuple[dict[str, Path], list[str]]:
