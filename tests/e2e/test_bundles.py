@@ -7,7 +7,6 @@ import io
 import json
 import shlex
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +15,6 @@ import pytest
 import torch
 
 import dear
-from dear.adapters.bundle_config import config_hash
 from dear.backbone.clip import Clip
 from dear.cli.main import main
 from tests.e2e.conftest import Ask, Run, write_signs
@@ -133,17 +131,10 @@ def test_steering_stands_beside_the_own_weights(
     shown = run(["predict", str(bundle), tested[0], "--decoupled"])[0]
     assert "by the bundle's own weights" in shown
     assert max(map(len, shown.splitlines()[1:])) <= 80
-    scores = json.loads(run(["eval", str(bundle), str(photos), "--fusion", "color=0", "--json"])[0])
-    unsteered = json.loads(run(["eval", str(bundle), str(photos), "--json"])[0])
-    assert scores["steered"]["own_accuracy"] == unsteered["accuracy"]
+    words = ["eval", str(bundle), str(photos), "--fusion", "color=0", "--json"]
+    scores = json.loads(run([*words, "--out", str(tmp_path / "page")])[0])
     assert scores["steered"]["weights"]["color"] == 0
-    assert unsteered["steered"] is None
-    run(["eval", str(bundle), str(photos), "--decoupled", "--out", str(tmp_path / "page")])
-    page = (tmp_path / "page" / "evaluation.html").read_text(encoding="utf-8")
-    assert f"{unsteered['accuracy']:.1%} are right" in page
-    for wrong in (["--fusion", "colors=0"], ["--fusion", "color"], ["--fusion", "color=0", "--decoupled"]):
-        for command in (["predict", str(bundle), tested[0]], ["eval", str(bundle), str(photos)]):
-            assert run([*command, *wrong], 2)[1].count("\n") == 1
+    assert run(["eval", str(bundle), str(photos), "--fusion", "colors=0"], 2)[1].count("\n") == 1
     out = tmp_path / "p.jsonl"
     for steering in (["--fusion", "color=0"], ["--fusion", "class=0"]):  # an older file is not continued
         run(["predict", str(bundle), *tested[:2], "--out", str(out), *steering])
@@ -158,21 +149,14 @@ def test_unreadable_images_are_told_and_the_rest_done(
     bad.write_bytes(Path(good).read_bytes()[:90])
     listed = f"\ufeff{good}\r\n{bad}\n\r\n{tmp_path / 'nowhere.png'}\n"
     monkeypatch.setattr("sys.stdin", io.StringIO(listed))
-    out, err = run(["predict", str(bundle), "-", "--json"], 1)
-    found = json.loads(out)
+    found = json.loads(run(["predict", str(bundle), "-", "--json"], 1)[0])
     assert [one["image"] for one in found["predictions"]] == [good]
     assert [Path(one["image"]).name for one in found["unreadable"]] == ["bad.jpg", "nowhere.png"]
-    assert len([line for line in err.splitlines() if "bad.jpg" in line]) == 1
-    table = str(tmp_path / "p.csv")
-    out, _ = run(["predict", str(bundle), good, str(bad), "--out", table], 1)
-    assert "1 could not be read" in out
-    assert len(Path(table).read_text().splitlines()) == 2
-    for image in (str(bad), long):
-        assert Path(image).name[:50] in run(["predict", str(bundle), image], 2)[1]
-    assert main(["predict", str(bundle), str(bad), long]) == 2
-    assert main(["predict", str(bundle), good, long]) == 1
+    run(["predict", str(bundle), str(bad), long], 2)
+    run(["predict", str(bundle), good, long, "--out", str(tmp_path / "p.csv")], 1)
+    assert len((tmp_path / "p.csv").read_text().splitlines()) == 2
     monkeypatch.setattr("sys.stdin", io.StringIO("\n"))
-    assert "stdin" in run(["predict", str(bundle), "-"], 2)[1]
+    run(["predict", str(bundle), "-"], 2)
 
 
 def test_classes_by_name(bundle: Path, tested: list[str], tmp_path: Path, run: Run) -> None:
@@ -262,31 +246,6 @@ def test_info_shows_how_a_bundle_was_made(photos: Path, bundle: Path, tmp_path: 
     assert "no bundle" in run(["info", str(tmp_path / "nowhere")], 2)[1]
 
 
-def cut(content: bytes) -> bytes:
-    return content[: len(content) // 2]
-
-
-def flip(content: bytes) -> bytes:
-    """Another last digit or letter, or another last bit."""
-    return content[:-9] + bytes([content[-9] ^ 1]) + content[-8:]
-
-
-@pytest.mark.parametrize(
-    ("name", "damage"), [("config.json", cut), ("adapter.safetensors", flip), ("adapter.safetensors", None)]
-)
-def test_a_damaged_bundle_is_one_line(
-    name: str, damage: Callable[[bytes], bytes] | None, bundle: Path, tested: list[str], tmp_path: Path,
-    run: Run,
-) -> None:  # fmt: skip
-    shutil.copytree(bundle, tmp_path / "damaged")
-    file = tmp_path / "damaged" / name
-    content = file.read_bytes()
-    file.unlink()
-    if damage is not None:
-        file.write_bytes(damage(content))
-    assert name in run(["predict", str(file.parent), tested[0]], 2)[1]
-
-
 def test_an_older_bundle_is_read_and_one_of_another_schema_refused(
     tested: list[str], tmp_path: Path, run: Run
 ) -> None:
@@ -298,33 +257,3 @@ def test_an_older_bundle_is_read_and_one_of_another_schema_refused(
     config = json.loads((STORED / "config.json").read_text())
     (tmp_path / "older/config.json").write_text(json.dumps(config | {"schema": 1}))
     assert "fit it again with `dear fit`" in run(["predict", str(tmp_path / "older"), tested[0]], 2)[1]
-
-
-@pytest.mark.parametrize(
-    ("words", "key"),
-    [
-        ("predict BUNDLE EMPTY", "no files with an image suffix"),
-        ("predict BUNDLE PICTURE --out p.xls", "p.xls"),
-        ("predict ~no-one/b PICTURE", "no user has the name"),
-        ("predict EMPTY PICTURE", "is not a bundle"),
-        ("eval nowhere PHOTOS", "there is no bundle at"),
-        ("export BUNDLE --out EMPTY", "is a folder"),
-        ("fit PHOTOS --model tiny --out PHOTOS", "files that are not a bundle's"),
-        ("fit EMPTY --model tiny --out b", "has no folders of classes"),
-        ("predict OTHER PICTURE", "was fitted on tiny/world"),
-    ],
-)
-def test_bad_input(
-    words: str, key: str, photos: Path, bundle: Path, tested: list[str], tmp_path: Path, run: Run,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    monkeypatch.chdir(tmp_path)
-    names = {"PHOTOS": str(photos), "BUNDLE": str(bundle), "PICTURE": tested[0]}
-    names |= {"EMPTY": "empty", "OTHER": "other"}
-    (tmp_path / "empty").mkdir()
-    shutil.copytree(bundle, "other")
-    config = json.loads((bundle / "config.json").read_text())
-    config["backbone"]["weights"]["sha256"] = "ab" * 32
-    Path("other/config.json").write_text(json.dumps(config | {"sha256": config_hash(config)}))
-    assert key in run([names.get(word, word) for word in words.split()], 2)[1]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "other"]

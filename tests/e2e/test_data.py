@@ -94,26 +94,6 @@ def test_list_and_get(tmp_path: Path, ask: Ask, run: Run) -> None:
     assert "--root" in run(["data", "get", "dtd"], 2)[1]
 
 
-def test_bad_input(photos: dict[str, Path], tmp_path: Path, run: Run) -> None:
-    folder = photos["folder"]
-    assert "class 0 (blue) has 2 images, fewer than 3 shots" in run(pick(folder, 3), 2)[1]
-    run([*pick(folder, 3), "--dataset.allow-fewer", "--dry-run"])
-    (tmp_path / "names.json").write_text('{"blue": "a", "green": "b", "red": "c", "sea": "A"}')
-    named = ["--dataset.classnames", str(tmp_path / "names.json")]
-    assert "'blue' and 'sea'" in run([*pick(folder), *named], 2)[1]
-    assert "has no {}" in run([*pick(folder), "--dataset.template", "a photo"], 2)[1]
-    (photos["coop"] / "images/train/red/0.png").unlink()
-    assert "1 of 8 images is missing" in run(pick(photos["coop"]), 2)[1]
-    (folder / "train/red/1.png").write_bytes(b"")
-    assert "1 of 8 images is empty" in run(pick(folder), 2)[1]
-    run([*pick(folder), "--dataset.broken", "skip", "--dry-run"])
-    with zipfile.ZipFile(tmp_path / "bad.zip", "w") as file:
-        file.writestr("../out.png", b"x")
-    assert "leads out of the image folder" in run(pick(tmp_path / "bad.zip"), 2)[1]
-    assert not [*tmp_path.rglob("*.part")]
-    assert not (tmp_path / "cache/archives").exists()
-
-
 @pytest.mark.skipif(not CALTECH.is_dir(), reason="the shared Caltech-101 subset is not here")
 def test_caltech_is_told_from_the_standard_split(ask: Ask) -> None:
     found = ask(["data", "check", str(CALTECH), "--no-decode"])

@@ -25,6 +25,7 @@ from fastapi.testclient import TestClient
 
 from dear.serving.app import create_app
 from dear.serving.service import Service
+from tests.helpers.pictures import save_folders
 
 OPENAI, OPENAI_REPOSITORY = "ViT-B-16-quickgelu", "timm/vit_base_patch16_clip_224.openai"
 RECIPES = Path(__file__).parents[2] / "recipes"
@@ -48,12 +49,11 @@ def served(standin: StandIn, monkeypatch: pytest.MonkeyPatch) -> bytes:
 @pytest.fixture
 def photos(tmp_path: Path) -> Path:
     """A folder of images for each of two classes."""
-    for label, name in enumerate(("cat", "dog")):
-        (tmp_path / "photos" / name).mkdir(parents=True)
-        for number in range(3):
-            picture = Image.new("RGB", (40, 36), (200 * label, 60 * number, 90))
-            picture.save(tmp_path / "photos" / name / f"{number}.png")
-    return tmp_path / "photos"
+
+    def draw(label: int, number: int) -> Image.Image:
+        return Image.new("RGB", (40, 36), (200 * label, 60 * number, 90))
+
+    return save_folders(tmp_path / "photos", ("cat", "dog"), range(3), draw)
 
 
 def test_fit_predict_and_serve(

@@ -10,7 +10,6 @@ import pytest
 from PIL import Image
 
 import dear
-from dear.cli.main import main
 from tests.documented import blocks
 from tests.e2e.conftest import Start
 
@@ -97,9 +96,3 @@ def test_the_end(start_server: Start, ending: signal.Signals) -> None:
     _, said = process.communicate(timeout=60)
     assert process.returncode == 0
     assert TOKEN not in said
-
-
-@pytest.mark.parametrize("options", ["--host 0.0.0.0", "--port 70000", "--token a;b", "--origin clip"])
-def test_what_cannot_be_served(served: Path, options: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("DEAR_TOKEN", raising=False)
-    assert main(["serve", str(served / "my-classifier"), *options.split()]) == 2

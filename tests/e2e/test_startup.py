@@ -107,6 +107,7 @@ ERRORS = [
     (["fit", "nowhere", "--out", "b"], "nowhere"),
     (["run", "recipe", "nowhere.yaml"], "nowhere.yaml"),
     (["predict", "./nowhere", "image.png"], "nowhere"),
+    (["predict", "~no-one/bundle", "image.png"], "no-one"),
     (["index", "query", "./nowhere", "a striped thing"], "a striped thing"),
     (["eval", "./nowhere", "mixed-paints"], "nowhere"),
     (["export", "./nowhere", "--out", "model.onnx"], "nowhere"),
@@ -121,9 +122,12 @@ ERRORS = [
 """Command lines with an error in their words, and what the message names."""
 
 
-def test_an_error_is_told_without_torch_and_a_prediction_loads_little_else(untrained_bundle: Path) -> None:
+def test_an_error_is_told_without_torch_and_a_prediction_loads_little_else(
+    untrained_bundle: Path, tmp_path: Path
+) -> None:
     predict = ["predict", str(untrained_bundle), str(untrained_bundle.parent / "red.png")]
-    errors = [*ERRORS, ([*predict[:2], "no.png"], "no.png")]
+    errors = [*ERRORS, ([*predict[:2], "no.png"], "no.png"), ([*predict[:2], str(tmp_path)], str(tmp_path))]
+    errors += [([*predict, "--out", "p.xls"], "p.xls")]
     *ends, predicted = run_each([*(words for words, _ in errors), predict])
     for (words, name), end in zip(errors, ends, strict=True):
         assert (end.code, name in end.output) == (2, True), (words, end.output)

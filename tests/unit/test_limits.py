@@ -8,6 +8,7 @@ from dear.data.sources.class_names import require_distinct
 from dear.errors import SettingsError
 from dear.limits import LIMITS, LimitError, limit, require_at_most
 from dear.methods.registry import build_method
+from tests.helpers.errors import refuses
 
 
 def test_the_bound_itself_passes_and_one_more_is_refused_with_the_way_out(
@@ -23,8 +24,7 @@ def test_the_bound_itself_passes_and_one_more_is_refused_with_the_way_out(
 @pytest.mark.parametrize("given", ["", "-3", "0", "2.5", "many", "٣", "9" * 30])
 def test_a_variable_that_is_no_count_is_refused(monkeypatch: pytest.MonkeyPatch, given: str) -> None:
     monkeypatch.setenv("DEAR_LIMIT_JSON_BYTES", given)
-    with pytest.raises(SettingsError, match="DEAR_LIMIT_JSON_BYTES"):
-        limit("json_bytes")
+    refuses(SettingsError, "DEAR_LIMIT_JSON_BYTES", limit, "json_bytes")
 
 
 def test_names_and_prompts_are_counted_before_any_is_encoded(
@@ -36,8 +36,7 @@ def test_names_and_prompts_are_counted_before_any_is_encoded(
     method.set_classes(names, templates)
     monkeypatch.setattr(Clip, "tokenize", lambda *_: pytest.fail("names were encoded"))
     for refused in ([*templates, "the {}"], ["a {}" + 998 * "b"]):
-        with pytest.raises(LimitError, match="3 class names"):
-            method.set_classes(names, refused)
+        refuses(LimitError, "3 class names", method.set_classes, names, refused)
     monkeypatch.setenv("DEAR_LIMIT_PROMPTS", "3")
     require_distinct("here", names, names)
     for more in ([*names, "sea"], ["x" * 1000, "y" * 1001]):

@@ -12,6 +12,7 @@ from benchmarks.study.runs import collect, complete, difference, mean, read
 from benchmarks.study.values import value
 from dear.errors import DataError
 from dear.world.names import downstream_names
+from tests.helpers.errors import refuses
 from tests.helpers.records import record
 
 SMALL = downstream_names()
@@ -65,8 +66,7 @@ def test_each_record_is_in_the_file_of_its_kind() -> None:
     assert read("role_controls").method.tolist() == ["shuffled 3"]
     assert read("variants").method.tolist() == ["dear (batch 4)"]
     assert read("few_shot")[["shots", "accuracy"]].to_numpy().tolist() == [[2, 70]]
-    with pytest.raises(DataError, match="photos"):
-        collect([run("photos", "dear", 0.5, 0.5)])
+    refuses(DataError, "photos", collect, [run("photos", "dear", 0.5, 0.5)])
     with pytest.raises(DataError, match="settings"):
         collect([run("mixed-paints", "dear", 0.5, 0.5, overrides={"method": {"beta": 0.5}, "train": {}})])
     with pytest.raises(DataError, match="weights"):
@@ -104,8 +104,7 @@ def test_numbers_of_sentences() -> None:
     assert whole.startswith("-9.2 ± ")
     assert (value("above tac in HM"), value("near dear in novel")) == ("`dear`", "no method")
     for wrong in ("HM dear; medium", "speed dear", "HM dear - HM tac - HM gda"):
-        with pytest.raises(ValueError, match="dear"):
-            value(wrong)
+        refuses(ValueError, "dear", value, wrong)
 
 
 def test_a_page_takes_what_there_are_rows_for() -> None:

@@ -22,6 +22,7 @@ from dear.writing import (
     write_folder,
     write_json,
 )
+from tests.helpers.errors import refuses
 from tests.interrupts import interrupt_at_each_line
 
 
@@ -98,8 +99,7 @@ def test_without_room_the_old_folder_stays(at: int, tmp_path: Path, monkeypatch:
             raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="No space left"):
-        write_folder(out, NEW)
+    refuses(OSError, "No space left", write_folder, out, NEW)
     assert content(out) == OLD
     assert os.listdir(tmp_path) == ["out"]
 
@@ -136,10 +136,8 @@ def test_ctrl_c_at_any_line_leaves_no_part(old: dict[str, bytes] | None, tmp_pat
 
 def test_a_folder_below_a_file(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(OSError, match="file"):
-        write_folder(tmp_path / "file" / "out", NEW)
-    with pytest.raises(OSError, match="file"):
-        writing.try_place(tmp_path / "file" / "out")
+    refuses(OSError, "file", write_folder, tmp_path / "file" / "out", NEW)
+    refuses(OSError, "file", writing.try_place, tmp_path / "file" / "out")
     assert os.listdir(tmp_path) == ["file"]
 
 

@@ -211,11 +211,11 @@ def make_fit(plan: FitPlan, report: Progress) -> Fitted:
     if left_out is not None and plan.review:
         judged = partial(review_images, left_out, scores, answered_contents(plan.data))
         review = attempt("the review of labels", judged)
-    bundle = add_evidence(plan, bundle, dataset, tested, crossed, review)
+    bundle = add_evidence(plan, bundle, dataset, tested, crossed, known, review)
     from_before = readouts.images - readouts.encoded
     if from_before or (readouts.images and plan.earlier is not None):
         warn(f"images with features from earlier commands: {len(from_before)} of {len(readouts.images)}")
-    return Fitted(plan, replace(bundle, known=known), run.clip, dataset, source.test, crossed, review)
+    return Fitted(plan, bundle, run.clip, dataset, source.test, crossed, review)
 
 
 def calibrate_fit(
@@ -329,10 +329,11 @@ def add_evidence(
     dataset: Dataset,
     tested: tuple[BundleScores, Predictions] | None,
     crossed: CrossValidation | None,
+    known: OutlierModel | None,
     review: Review | None,
 ) -> Bundle:
     """The bundle with its scores, by test images or else by cross-validation, with its operating point, and
-    with what a review found.
+    with what is found by images that were left out.
     """
     scores, test = tested or (None if crossed is None else crossed.scores, None)
     facts, issues = dict[str, Any](), None
@@ -347,7 +348,8 @@ def add_evidence(
         facts |= {"is_precise": is_precise, "suspect_labels": len(wrong) if is_precise else 0}
     if plan.earlier is not None and scores is None:
         facts["earlier_test"] = find_earlier_test(bundle, Bundle.from_pretrained(plan.earlier))
-    return replace(bundle, scores=scores, review=issues, training=replace(bundle.training, **facts))
+    training = replace(bundle.training, **facts)
+    return replace(bundle, scores=scores, known=known, review=issues, training=training)
 
 
 def find_operating_point(

@@ -7,6 +7,7 @@ from dear.adapters.attention import attention_maps, overlay
 from dear.backbone.clip import Clip
 from dear.errors import SettingsError
 from tests.helpers.bundles import small_predictor
+from tests.helpers.errors import refuses
 from tests.helpers.server import picture
 
 
@@ -39,10 +40,8 @@ def test_maps_are_the_methods_own_weights(small_clip: Clip, layer: int) -> None:
 def test_what_is_not_there(small_clip: Clip) -> None:
     predictor = small_predictor(small_clip)
     pixels = predictor.preprocess(picture())
-    with pytest.raises(SettingsError, match="layer 6 does not exist: choose from 1 to 5"):
-        attention_maps(predictor.method, pixels, 6, 0)
-    with pytest.raises(SettingsError, match="head 3 does not exist: choose from 0 to 2"):
-        attention_maps(predictor.method, pixels, 1, 3)
+    refuses(SettingsError, ("6", "1 to 5"), attention_maps, predictor.method, pixels, 6, 0)
+    refuses(SettingsError, ("3", "0 to 2"), attention_maps, predictor.method, pixels, 1, 3)
 
 
 def test_the_overlay_is_lightest_where_the_head_looks() -> None:

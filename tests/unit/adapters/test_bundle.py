@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -26,6 +25,7 @@ from dear.methods.registry import METHODS
 from tests.conftest import MakeClip
 from tests.helpers.bundles import bundle_scores, fitted
 from tests.helpers.data import CLASSES
+from tests.helpers.errors import refuses
 from tests.helpers.methods import images
 from tests.standin_hub import COMMIT, StandIn
 
@@ -88,8 +88,7 @@ def test_saving_again_leaves_other_files_and_refuses_foreign_folders(
             bundle.save_pretrained(tmp_path / name)
     check_writable(tmp_path / "new/bundle")
     assert not (tmp_path / "new").exists()
-    with pytest.raises(OutputError, match="--overwrite"):
-        check_writable(folder, overwrite=False)
+    refuses(OutputError, "--overwrite", check_writable, folder, overwrite=False)
 
 
 def test_a_folder_without_a_bundle_is_refused_before_anything_is_loaded(folder: Path, tmp_path: Path) -> None:
@@ -108,10 +107,8 @@ def test_a_file_name_of_json_is_a_record_and_no_repository(
     monkeypatch.setattr(hub, "fetch", lambda *_, **__: pytest.fail("the hub was asked"))
     Path("runs").mkdir()
     Path("runs/notes.json").write_text("[]")
-    with pytest.raises(DataError, match=r"runs/missing\.json is not a run record: .*Check the path"):
-        read("runs/missing.json")
-    with pytest.raises(DataError, match=r"runs/notes\.json is not a run record"):
-        read("runs/notes.json")
+    refuses(DataError, "runs/missing.json", read, "runs/missing.json")
+    refuses(DataError, "runs/notes.json", read, "runs/notes.json")
 
 
 def test_the_order_of_keys_is_free_and_names_that_are_no_unicode_can_be_written(folder: Path) -> None:
@@ -127,30 +124,32 @@ DAMAGE: list[tuple[Callable[[bytes], bytes], str, str]] = [
     *[(lambda _, text=text: text, CONFIG, "cannot be read") for text in (b"[]", b"\0\xff", b"[" * 100_000)],
     (lambda content: content.replace(b"sha256", b"sha512"), CONFIG, "was changed"),
     (lambda content: content.replace(b'"dear-vlm"', b'"peft"'), CONFIG, "another program"),
+    (lambda content: content[: len(content) // 2], CONFIG, "cannot be read"),
     (lambda _: save({"other": torch.zeros(3)}), ADAPTER, "was changed"),
+    (lambda content: content[:-9] + bytes([content[-9] ^ 1]) + content[-8:], ADAPTER, "was changed"),
 ]
 
 
 @pytest.mark.parametrize(("damage", "name", "key"), DAMAGE)
 def test_damage_is_refused(damage: Callable[[bytes], bytes], name: str, key: str, folder: Path) -> None:
     (folder / name).write_bytes(damage((folder / name).read_bytes()))
-    with pytest.raises(BundleError, match=f"{re.escape(name)}.*{key}|{key}") as refusal:
-        Bundle.from_pretrained(folder)
-    assert str(folder) in str(refusal.value)
+    refuses(BundleError, (key, str(folder)), Bundle.from_pretrained, folder)
+    (folder / name).unlink()
+    refuses(BundleError, name, Bundle.from_pretrained, folder)
 
 
 @pytest.mark.parametrize(
     ("changes", "key"),
     [
-        ({"schema": 0, "library": {"name": "dear-vlm", "version": "0.0.7"}}, r"dear-vlm==0\.0\.7"),
+        ({"schema": 0, "library": {"name": "dear-vlm", "version": "0.0.7"}}, "dear-vlm==0.0.7"),
         ({"schema": "1"}, "another program"),
         ({"method": "dearest"}, "dearest"),
         ({"settings": {"betta": 1}}, "betta"),
         ({"settings": {"beta": 7}}, "beta"),
-        ({"settings": {"text_tokens": 2.5}}, r"settings\.text_tokens"),
+        ({"settings": {"text_tokens": 2.5}}, "settings.text_tokens"),
         ({"classes": ["Oak", "oak"]}, "have the same name"),
         ({"classes": []}, "no classes"),
-        ({"classes": ["a", 1]}, r"classes\[1\]"),
+        ({"classes": ["a", 1]}, "classes[1]"),
         ({"keys": ["a", "a", "b"]}, "key"),
         ({"keys": ["a"]}, "key"),
         *[({"image_hashes": value}, "image_hashes") for value in ("00" * 9, "zz" * 8, "AB" * 8)],
@@ -159,16 +158,15 @@ def test_damage_is_refused(damage: Callable[[bytes], bytes], name: str, key: str
         *[({"temperature": value}, "temperature") for value in (0, 1e300)],
         *[({"temperature": value}, "finite") for value in (math.nan, math.inf)],
         *[({"templates": value}, "template") for value in ([], "a {}.", ["{} {}"])],
-        ({"scores": SCORES | {"accuracy": 2}}, r"scores\.accuracy"),
+        ({"scores": SCORES | {"accuracy": 2}}, "scores.accuracy"),
         ({"scores": SCORES | {"gained": 8}}, "gained"),
         ({"training": {"left_out": None}}, "left_out"),
-        ({"training": {"epochs": [{"epoch": 1, "loss": 1e308}]}}, r"training\.epochs"),
+        ({"training": {"epochs": [{"epoch": 1, "loss": 1e308}]}}, "training.epochs"),
         ({"adapter": 3}, "adapter"),
     ],
 )
 def test_a_configuration_of_a_stranger_is_refused(folder: Path, changes: Any, key: str) -> None:
-    with pytest.raises(BundleError, match=key):
-        Bundle.from_pretrained(change(folder, **changes))
+    refuses(BundleError, key, Bundle.from_pretrained, change(folder, **changes))
 
 
 def test_tensors_that_are_no_numbers_are_refused_though_their_hash_fits(folder: Path) -> None:
@@ -177,8 +175,7 @@ def test_tensors_that_are_no_numbers_are_refused_though_their_hash_fits(folder: 
     tensors["fusion"][1] = math.inf
     save_file(tensors, folder / ADAPTER)
     change(folder, adapter=config["adapter"] | {"sha256": tensors_hash(tensors)})
-    with pytest.raises(BundleError, match=r"fusion.*not finite"):
-        Bundle.from_pretrained(folder)
+    refuses(BundleError, "fusion", Bundle.from_pretrained, folder)
 
 
 def repeat_first(tensor: Tensor) -> Tensor:
@@ -211,18 +208,15 @@ def test_tensors_that_do_not_fit_are_refused(
         del tensors[name]
     else:
         tensors[name] = change
-    with pytest.raises(BundleError, match=key):
-        replace(bundle, tensors=tensors).build(clip)
+    refuses(BundleError, key, lambda: replace(bundle, tensors=tensors).build(clip))
 
 
 def test_settings_roles_and_weights_that_do_not_fit_are_refused(make_small_clip: MakeClip) -> None:
     bundle, _ = fitted("dear", clip := make_small_clip())
-    with pytest.raises(BundleError, match="text_tokens"):
-        replace(bundle, settings=replace(bundle.settings, text_tokens=2)).build(clip)
-    with pytest.raises(BundleError, match="role table"):
-        replace(bundle, roles=None).build(clip)
-    with pytest.raises(BundleError, match="small/random"):
-        Predictor(bundle, clip=make_small_clip(seed=1))
+    settings, other = replace(bundle.settings, text_tokens=2), make_small_clip(seed=1)
+    rows = ({"settings": settings}, clip, "text_tokens"), ({"roles": None}, clip, "role table")
+    for changes, backbone, key in (*rows, ({}, other, "small/random")):
+        refuses(BundleError, key, replace(bundle, **changes).build, backbone)
 
 
 def test_results_that_are_no_numbers_name_the_bundle(make_small_clip: MakeClip, tmp_path: Path) -> None:
@@ -230,10 +224,9 @@ def test_results_that_are_no_numbers_name_the_bundle(make_small_clip: MakeClip, 
     large = {name: torch.full_like(tensor, 3e38) for name, tensor in bundle.tensors.items()}
     folder = replace(bundle, tensors=large).save_pretrained(tmp_path / "large")
     predictor = Predictor(folder, clip=clip)
-    with pytest.raises(BundleError, match="large"):
-        predictor.logits(images())
-    with pytest.raises(BundleError, match="large"):
-        predictor.best_classes(predictor.encode(images()), predictor.vocabulary(), top=1)
+    refuses(BundleError, "large", predictor.logits, images())
+    encoded, vocabulary = predictor.encode(images()), predictor.vocabulary()
+    refuses(BundleError, "large", predictor.best_classes, encoded, vocabulary, top=1)
 
 
 def test_from_the_hub(folder: Path, tmp_path: Path, standin: StandIn) -> None:
@@ -247,8 +240,7 @@ def test_from_the_hub(folder: Path, tmp_path: Path, standin: StandIn) -> None:
         "v2" in path or COMMIT in path for _, path, _ in standin.requests if path.startswith("/someone/")
     )
     standin.faults.corrupt = True
-    with pytest.raises(BundleError, match=f"{ADAPTER} was damaged on the way"):
-        Bundle.from_pretrained("someone/cards", cache_dir=tmp_path / "cache")
+    refuses(BundleError, ADAPTER, Bundle.from_pretrained, "someone/cards", cache_dir=tmp_path / "cache")
 
 
 def test_to_the_hub_and_back(folder: Path, standin: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -264,10 +256,8 @@ def test_to_the_hub_and_back(folder: Path, standin: StandIn, monkeypatch: pytest
 
 
 def test_without_the_hub(folder: Path) -> None:
-    with pytest.raises(BundleError, match=r"someone/cards.*HF_HUB_OFFLINE"):
-        Bundle.from_pretrained("someone/cards")
-    with pytest.raises(BundleError, match="upload"):
-        Bundle.from_pretrained(folder).push_to_hub("someone/cards")
+    refuses(BundleError, ("someone/cards", "HF_HUB_OFFLINE"), Bundle.from_pretrained, "someone/cards")
+    refuses(BundleError, "upload", lambda: Bundle.from_pretrained(folder).push_to_hub("someone/cards"))
 
 
 @pytest.mark.parametrize(

@@ -30,8 +30,7 @@ ALL = DataSettings(test_share=1.0, group="none")
 
 
 @pytest.fixture(autouse=True)
-def quiet(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):  # type: ignore[no-untyped-def]
-    monkeypatch.setenv("DEAR_CACHE", str(tmp_path / "cache"))
+def quiet():  # type: ignore[no-untyped-def]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield

@@ -133,7 +133,6 @@ def test_neither_names_of_files_nor_the_order_of_classes_matter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`fit` draws the same images, chooses the same method, judges alike and predicts the same."""
-    monkeypatch.setenv("DEAR_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(choose, "CANDIDATES", registry.CANDIDATES[:2])  # without random views
     monkeypatch.setattr("dear.adapters.leftout.ENOUGH", 1)  # each image is left out once
     task, results = load_dataset("street-signs"), []

@@ -13,21 +13,19 @@ from dear.adapters.predictor import Predictor
 from dear.backbone.clip import Clip
 from dear.errors import DataError, SettingsError
 from tests.helpers.bundles import small_predictor
+from tests.helpers.pictures import save_picture
 from tests.helpers.server import picture
 
 
 @pytest.fixture
-def predictor(small_clip: Clip, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Predictor:
-    monkeypatch.setenv("DEAR_CACHE", str(tmp_path / "cache"))
+def predictor(small_clip: Clip) -> Predictor:
     return small_predictor(small_clip)
 
 
 def draw(folder: Path, first: int, count: int = 30, brightness: float = 1.0) -> Path:
-    folder.mkdir()
     for seed in range(first, first + count):
-        ImageEnhance.Brightness(picture(seed)).enhance(brightness).save(
-            folder / f"clip{seed // 2}-{seed}.png"
-        )
+        shown = ImageEnhance.Brightness(picture(seed)).enhance(brightness)
+        save_picture(folder / f"clip{seed // 2}-{seed}.png", shown)
     return folder
 
 

@@ -18,6 +18,7 @@ from dear.methods.declaration import MethodSettings
 from dear.roles.table import HeadRole
 from tests.helpers.bundles import small_predictor
 from tests.helpers.data import CLASSES
+from tests.helpers.pictures import save_picture
 from tests.helpers.server import picture
 
 EACH = 4
@@ -28,10 +29,9 @@ def toys(tmp_path: Path) -> Dataset:
     """A few pictures of noise for each class, as files."""
     for split in ("train", "test"):
         for at, name in enumerate(CLASSES):
-            folder = tmp_path / "toys" / split / name
-            folder.mkdir(parents=True)
             for number in range(EACH):
-                picture(100 * at + number + 50 * (split == "test")).save(folder / f"{number}.png")
+                seed = 100 * at + number + 50 * (split == "test")
+                save_picture(tmp_path / "toys" / split / name / f"{number}.png", picture(seed))
     return load_dataset(str(tmp_path / "toys"))
 
 

@@ -25,8 +25,7 @@ from dear.training.batches import training_images
 from dear.training.cache import Cache, Readouts
 from dear.training.settings import TrainSettings
 from dear.writing import locked
-from tests.conftest import small_clip_of
-from tests.helpers.methods import role_table
+from tests.helpers.pictures import save_picture
 from tests.helpers.server import picture
 
 VIEWS = 3  # of a training image: the test view and two random ones
@@ -43,8 +42,7 @@ def photos(tmp_path: Path, roles: Path) -> Path:  # noqa: ARG001
 
 
 def paint(path: Path, seed: int) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    picture(seed, 29, 23).save(path)
+    save_picture(path, picture(seed, 29, 23))
 
 
 def fit_counted(
@@ -208,29 +206,6 @@ def test_batches_change_no_prediction(tmp_path: Path) -> None:
     for other in probabilities[1:]:
         assert torch.equal(other.argmax(dim=1), probabilities[0].argmax(dim=1))
         torch.testing.assert_close(other, probabilities[0], rtol=0, atol=1e-5)
-
-
-@pytest.mark.filterwarnings("ignore:.*uneven")
-def test_nothing_is_taken_from_another_backbone(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _, all_views, _ = fit_counted(photos, "first", monkeypatch, review=False)
-    other = small_clip_of(seed=1)
-    role_table(other).save(photos.parent / "roles.json")
-    monkeypatch.setattr("dear.evaluation.session.load_clip", lambda *_args, **_options: other)
-    with pytest.warns(UserWarning, match="earlier commands: 0 of 36"):
-        assert fit_counted(photos, "other", monkeypatch, "first", review=False)[1] == all_views
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_a_cache_folder_that_cannot_be_written_changes_no_number(
-    photos: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole, all_views, _ = fit_counted(photos, "whole", monkeypatch)
-    (photos.parent / "file").write_bytes(b"no folder")
-    with pytest.warns(UserWarning, match="cannot be written") as notes:
-        bundle, encoded, _ = fit_counted(photos, "out", monkeypatch, cache="file")
-    assert sum("cannot be written" in str(note.message) for note in notes) == 1
-    assert encoded == all_views
-    require_same(bundle, whole)
 
 
 @pytest.mark.filterwarnings("ignore")

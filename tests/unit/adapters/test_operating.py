@@ -18,6 +18,7 @@ from dear.adapters.operating import (
     measure_point,
 )
 from dear.errors import DataError, SettingsError, UnknownNameError
+from tests.helpers.errors import refuses
 
 CLASSES = ("cup", "bowl", "jug")
 
@@ -155,16 +156,12 @@ def test_a_wrong_goal_is_refused(tmp_path) -> None:  # type: ignore[no-untyped-d
             OperatingGoal.of(**given)  # type: ignore[arg-type]
     with pytest.raises(SettingsError):
         OperatingGoal.of(0.9, {"cup": 2.0})
-    with pytest.raises(DataError, match="cost is 'much'"):
-        read_costs("cup=much")
+    refuses(DataError, "'much'", read_costs, "cup=much")
     table = tmp_path / "costs.csv"
     table.write_text("class,cost\ncup,3\n")
-    with pytest.raises(DataError, match="no column predicted"):
-        read_costs(table)
-    with pytest.raises(UnknownNameError, match="mug"):
-        CostTable((("mug", ANY, 2.0),)).check(CLASSES)
-    with pytest.raises(DataError, match="not for bowl, jug"):
-        CostTable((("cup", ASK, 2.0),)).check(CLASSES)
+    refuses(DataError, "column predicted", read_costs, table)
+    refuses(UnknownNameError, "mug", lambda: CostTable((("mug", ANY, 2.0),)).check(CLASSES))
+    refuses(DataError, ("bowl", "jug"), lambda: CostTable((("cup", ASK, 2.0),)).check(CLASSES))
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """A refit takes the place of the present classifier if it is not worse, and keeps what was asked of that."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from dear.backbone.clip import Clip
 from dear.cli.main import main
 from dear.data.settings import DataSettings
 from dear.errors import BundleError, OutputError
+from tests.helpers.errors import refuses
+from tests.helpers.pictures import save_picture
 
 COLORS = {"red": (220, 30, 30), "green": (30, 200, 30), "blue": (30, 30, 220)}
 EACH = 8
@@ -22,9 +25,8 @@ OPTIONS: dict[str, Any] = {"method": "linear-probe", "verbose": False}
 
 
 def save(path: Path, name: str, number: int) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
     noise = np.random.default_rng([number, *COLORS[name]]).integers(-25, 26, (24, 24, 3))
-    Image.fromarray((np.array(COLORS[name]) + noise).clip(0, 255).astype(np.uint8)).save(path)
+    save_picture(path, noise + COLORS[name])
 
 
 @pytest.fixture
@@ -97,8 +99,8 @@ def test_both_are_compared_on_new_images(photos: Path, tmp_path: Path) -> None:
         save(file, file.parent.name, 100 + int(file.stem[-1]))
     save(photos / "red/odd.png", "blue", 200)  # which the present one takes for blue
     for number in range(4):
-        (photos / "yellow").mkdir(exist_ok=True)
-        Image.new("RGB", (24, 24), (250, 240, 30 + number)).save(photos / "yellow" / f"{number}.png")
+        plain = Image.new("RGB", (24, 24), (250, 240, 30 + number))
+        save_picture(photos / "yellow" / f"{number}.png", plain)
     right = [
         answer.best.name for answer in Predictor(tmp_path / "mine").predict([*new, photos / "red/odd.png"])
     ]
@@ -116,10 +118,8 @@ def test_both_are_compared_on_new_images(photos: Path, tmp_path: Path) -> None:
 def test_test_images_are_what_both_are_compared_on(photos: Path, tmp_path: Path) -> None:
     for name in COLORS:
         for number in range(EACH):
-            (photos / "train" / name).mkdir(parents=True, exist_ok=True)
-            (photos / name / f"{number}.png").rename(photos / "train" / name / f"{number}.png")
             save(photos / "test" / name / f"{number}.png", name, 300 + number)
-        (photos / name).rmdir()
+        shutil.move(photos / name, photos / "train" / name)
     fit(photos, tmp_path / "mine", **OPTIONS)
     done = refit(tmp_path / "mine", photos)
     assert done.comparison is not None
@@ -127,11 +127,9 @@ def test_test_images_are_what_both_are_compared_on(photos: Path, tmp_path: Path)
 
 
 def test_what_cannot_be_is_refused_before_the_fit(photos: Path, tmp_path: Path) -> None:
-    with pytest.raises(BundleError, match="no bundle at"):
-        refit(tmp_path / "mine", photos)
+    refuses(BundleError, "no bundle", refit, tmp_path / "mine", photos)
     fit(photos, tmp_path / "mine", review=False, **OPTIONS)
     (tmp_path / "mine.before").mkdir()
     (tmp_path / "mine.before" / "thesis.txt").write_text("my own")
-    with pytest.raises(OutputError, match=r"mine\.before"):
-        refit(tmp_path / "mine", photos)
+    refuses(OutputError, "mine.before", refit, tmp_path / "mine", photos)
     assert contents(tmp_path / "mine.before") == {"thesis.txt": b"my own"}

@@ -11,21 +11,22 @@ from dear.backbone.clip import Clip
 from dear.errors import DataError, OutputError
 from tests.helpers.bundles import small_predictor
 from tests.helpers.data import CLASSES
+from tests.helpers.errors import refuses
+from tests.helpers.pictures import save_picture
 from tests.helpers.server import picture
 
 
 @pytest.fixture
-def predictor(small_clip: Clip, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Predictor:
-    monkeypatch.setenv("DEAR_CACHE", str(tmp_path / "cache"))
+def predictor(small_clip: Clip) -> Predictor:
     return small_predictor(small_clip)
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_the_card_has_what_was_measured_on_the_data(predictor: Predictor, tmp_path: Path) -> None:
     for label, name in enumerate(CLASSES):
-        (tmp_path / "photos" / name).mkdir(parents=True)
         for number in range(4):
-            picture(10 * label + number).save(tmp_path / "photos" / name / f"day{number % 2}-{number}.png")
+            path = tmp_path / "photos" / name / f"day{number % 2}-{number}.png"
+            save_picture(path, picture(10 * label + number))
     page = write_report_card(
         predictor, tmp_path / "card.html", str(tmp_path / "photos"), purpose="<b>Sorts</b> cups", by=r"day\d"
     )
@@ -45,7 +46,6 @@ def test_the_card_of_a_bundle_alone(predictor: Predictor, tmp_path: Path) -> Non
     assert "It was not tested" in text
     assert "What it is for:" in text
     assert "not measured" in text
-    with pytest.raises(DataError, match="needs labeled images"):
-        write_report_card(untested, tmp_path / "card.html", by="month")
+    refuses(DataError, "labeled", write_report_card, untested, tmp_path / "card.html", by="month")
     with pytest.raises(OutputError):
         write_report_card(untested, tmp_path)

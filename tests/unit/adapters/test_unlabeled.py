@@ -18,6 +18,8 @@ from dear.data.settings import DataSettings
 from dear.errors import DataError, SettingsError
 from dear.methods.base import Method
 from tests.helpers.data import noise_dataset
+from tests.helpers.errors import refuses
+from tests.helpers.pictures import save_picture
 from tests.helpers.server import picture
 
 OTHERS = 7
@@ -28,8 +30,7 @@ def others(tmp_path: Path) -> Path:
     """A folder of noise, at two depths, and a file that is no image."""
     for number in range(OTHERS):
         path = tmp_path / "more" / ("deeper" if number % 2 else "") / f"{number}.png"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        picture(number, 20, 20).save(path)
+        save_picture(path, picture(number, 20, 20))
     (tmp_path / "more" / "broken.png").write_bytes(b"no image")
     return tmp_path / "more"
 
@@ -53,8 +54,7 @@ def test_others_are_used_only_if_left_out_images_gain(
 
 
 def test_who_does_not_take_them(roles: Path, others: Path) -> None:
-    with pytest.raises(SettingsError, match="labeled images alone"):
-        fit(noise_dataset(), roles=roles, method="coop", unlabeled=others)
+    refuses(SettingsError, "coop", fit, noise_dataset(), roles=roles, method="coop", unlabeled=others)
     data = noise_dataset()
     few = replace(
         data, train=Subset(data.train, (data.train.labels > 0).nonzero().flatten()), allow_fewer=True
@@ -102,10 +102,9 @@ def test_what_it_was_fitted_on_is_not_suggested(roles: Path, others: Path) -> No
 
 
 def test_what_was_encoded_is_remembered_by_content(
-    roles: Path, others: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    roles: Path, others: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A second call encodes only images that are new, moved ones or not; another bundle has its own."""
-    monkeypatch.setenv("DEAR_CACHE", str(tmp_path / "cache"))
     (others / "broken.png").unlink()
     files, settings = sorted(others.rglob("[0-9].png")), DataSettings(test_share=0)
     bundle = fit((files[:4], ["a", "b"] * 2), roles=roles, method="dear+", dataset=settings)

@@ -15,6 +15,7 @@ from dear.backbone.features_only import FeaturesOnlyVisionTower, image_kind
 from dear.backbone.loading.convert import explain_misfit, require_fit, to_towers
 from dear.backbone.loading.open_clip_format import build
 from dear.errors import WeightsError
+from tests.helpers.errors import refuses
 
 VISION = {"image_size": 20, "patch_size": 4, "width": 21, "head_width": 7, "layers": 2}
 TEXT = {"context_length": 13, "vocab_size": 29, "width": 22, "heads": 2, "layers": 2}
@@ -43,8 +44,7 @@ def test_one_part_that_does_not_fit(
 ) -> None:
     model = made(vision, text, **options)
     assert reason in str(explain_misfit(model))
-    with pytest.raises(WeightsError, match="does not fit"):
-        to_towers(model)
+    refuses(WeightsError, "does not fit", to_towers, model)
 
 
 def test_a_model_of_another_class() -> None:
@@ -53,8 +53,7 @@ def test_a_model_of_another_class() -> None:
     assert isinstance(coca, CoCa)
     assert explain_misfit(coca) is None
     coca.__class__ = type("Other", (CoCa,), {})
-    with pytest.raises(WeightsError, match="this one does not fit: its class Other"):
-        require_fit(coca, "this one")
+    refuses(WeightsError, "this one does not fit: its class Other", require_fit, coca, "this one")
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from dear.backbone.names import BackboneName
 from dear.errors import WeightsError
 from dear.limits import LimitError
 from tests.helpers.clips import saved
+from tests.helpers.errors import refuses
 from tests.standin_hub import COMMIT, Faults, StandIn
 from tests.unit.backbone.prime import NAME
 
@@ -35,11 +36,9 @@ def test_a_file_above_its_limit_is_not_fetched(
 ) -> None:
     standin.files[CLIP]["config.json"] = b"{}"
     standin.faults.size = 2**27 + 1
-    with pytest.raises(LimitError, match="DEAR_LIMIT_JSON_BYTES"):
-        hub.fetch(CLIP, ["config.json"])
+    refuses(LimitError, "DEAR_LIMIT_JSON_BYTES", hub.fetch, CLIP, ["config.json"])
     monkeypatch.setenv("DEAR_LIMIT_TENSOR_BYTES", str(len(content) - 1))
-    with pytest.raises(LimitError, match="DEAR_LIMIT_TENSOR_BYTES"):
-        load_clip(NAME, "plain")
+    refuses(LimitError, "DEAR_LIMIT_TENSOR_BYTES", load_clip, NAME, "plain")
     assert not [path for method, path, _ in standin.requests if method == "GET" and "/resolve/" in path]
     assert not standin.downloads()
 
@@ -48,9 +47,7 @@ def test_a_file_above_its_limit_is_not_fetched(
 @pytest.mark.parametrize(("code", "part"), [(404, "/resolve/"), (429, "/cdn/")])
 def test_an_error_of_the_hub_is_told_in_one_line(code: int, part: str, standin: StandIn) -> None:
     standin.faults.status = {part: code}
-    with pytest.raises(WeightsError, match=rf"{NAME}/plain .*local path") as caught:
-        load_clip(NAME, "plain")
-    assert "\n" not in str(caught.value)
+    refuses(WeightsError, (f"{NAME}/plain", "local path"), load_clip, NAME, "plain")
 
 
 @pytest.mark.usefixtures("standin")
@@ -76,10 +73,8 @@ def test_the_first_file_that_a_repository_has_is_used(
     """What another program has cached does not decide, and no pickle is downloaded if a file names it."""
     standin.files[CLIP] = {"b.json": b"{}", "c.json": b"[]", "pickled.bin": b"2"}
     assert hub.fetch(CLIP, ["a.json", "b.json", "c.json"]).read_bytes() == b"{}"
-    with pytest.raises(hub.MissingError, match=r"has no a\.json and no d\.json"):
-        hub.fetch(CLIP, ["a.json", "d.json"])
-    with pytest.raises(hub.MissingError, match="safetensors"):
-        hub.fetch(CLIP, [FILE, "pickled.bin"], safe_only=True)
+    refuses(hub.MissingError, "has no a.json and no d.json", hub.fetch, CLIP, ["a.json", "d.json"])
+    refuses(hub.MissingError, "safetensors", hub.fetch, CLIP, [FILE, "pickled.bin"], safe_only=True)
     assert not standin.downloads()
     standin.files["someone/both"] = {FILE: b"1", "pickled.bin": b"2"}
     pickled = hub.fetch("someone/both", ["pickled.bin"])
@@ -129,8 +124,7 @@ class TestOneCommit:
     def test_what_is_fetched_later_belongs_to_what_was_fetched_before(self, standin: StandIn) -> None:
         """The first command could not have the weights; a later commit may have others."""
         standin.faults = Faults(status={"model.safetensors": 403})
-        with pytest.raises(WeightsError, match=r"model\.safetensors"):
-            load_clip(CLIP)
+        refuses(WeightsError, "model.safetensors", load_clip, CLIP)
         standin.faults = Faults()
         standin.requests.clear()
         load_clip(CLIP)
@@ -143,8 +137,7 @@ class TestOneCommit:
     ) -> None:
         standin.files[CLIP] = {"README.md": b"soon"}
         hub.fetch(CLIP, ["README.md"])
-        with pytest.raises(WeightsError, match=r"open_clip_config\.json and no config\.json"):
-            load_clip(CLIP)
+        refuses(WeightsError, "open_clip_config.json and no config.json", load_clip, CLIP)
         standin.files[CLIP] = model
         standin.faults = Faults(commit="b" * 40)
         assert hub.commit_of(hub.fetch(CLIP, ["config.json"])) == "b" * 40

@@ -19,6 +19,7 @@ from dear.backbone.loading.open_clip_format import build
 from dear.errors import WeightsError
 from dear.methods.declaration import MethodSettings
 from dear.roles.table import HeadRole, RoleTable
+from tests.helpers.errors import refuses
 from tests.standin_hub import StandIn
 from tests.unit.backbone import prime
 
@@ -82,8 +83,7 @@ def test_a_missing_folder_is_not_looked_for_on_the_hub(
     bundle = bundle_on(str(write_model(tmp_path / "models" / "clip").relative_to(tmp_path)))
     shutil.rmtree("models")
     monkeypatch.setattr(hub, "fetch", lambda *_, **__: pytest.fail("the hub was asked"))
-    with pytest.raises(WeightsError, match=r"is 'models/clip', which is neither a folder here"):
-        bundle.load_backbone()
+    refuses(WeightsError, "is 'models/clip', which is neither a folder here", bundle.load_backbone)
 
 
 def test_no_path_of_this_machine_is_published(

@@ -19,6 +19,7 @@ from dear.backbone.vision import exact_convolutions
 from dear.errors import SettingsError
 from tests.conftest import MEAN, STD, WORDS, MakeClip
 from tests.helpers.clips import eval_views, usual_view
+from tests.helpers.errors import refuses
 
 AMX = {"cpu_name": "Intel Xeon", "avx512_bf16": True, "amx_bf16": True}
 INTEL = {"cpu_name": "Intel Xeon", "avx512_bf16": True, "amx_bf16": False}
@@ -50,8 +51,7 @@ def test_auto_asks_the_processor_and_the_tower(
     assert precision_for(small_clip) == "32-true"
     assert precision_for(wide, "32-true") == "32-true"
     assert precision_for(small_clip, "bf16-mixed") == "bf16-mixed"
-    with pytest.raises(SettingsError, match="16-mixed needs a GPU"):
-        precision_for(wide, "16-mixed")
+    refuses(SettingsError, "16-mixed needs a GPU", precision_for, wide, "16-mixed")
 
 
 def pixels(count: int = 3) -> torch.Tensor:

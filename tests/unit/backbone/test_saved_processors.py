@@ -14,6 +14,7 @@ from dear.backbone.loading.load import load_clip
 from dear.backbone.loading.tokenizer_file import is_clip_tokenizer
 from dear.errors import DearError, WeightsError
 from tests.helpers.clips import compare, saved
+from tests.helpers.errors import refuses
 from tests.standin_hub import StandIn
 from tests.unit.backbone.tokenizer_files import clips
 
@@ -153,5 +154,4 @@ def test_tokens_that_settings_add_to_clips(folder: Path) -> None:
     assert load_clip(str(folder)).tokenize(["dog"])[0, 1] == 1929
     settings["additional_special_tokens"] = ["dog"]
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
-    with pytest.raises(WeightsError, match="'dog'"):
-        load_clip(str(folder))
+    refuses(WeightsError, "'dog'", load_clip, str(folder))

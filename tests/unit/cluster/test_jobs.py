@@ -20,6 +20,7 @@ from dear.data.settings import DataSettings
 from dear.errors import DataError, DearError, OutputError, SettingsError
 from tests.helpers.bundles import small_predictor
 from tests.helpers.commands import parse_arguments
+from tests.helpers.errors import refuses
 from tests.unit.data.photos import picture
 
 SOURCES = str(Path(__file__).parents[3] / "src")
@@ -111,8 +112,7 @@ def test_a_block_has_pictures() -> None:
     pa = pytest.importorskip("pyarrow", reason="Ray's rows need pyarrow")
     from dear.cluster.workers import pictures_of
 
-    with pytest.raises(DataError, match="bytes or path"):
-        pictures_of(pa.table({"picture": ["a.png"]}))
+    refuses(DataError, ("bytes", "path"), pictures_of, pa.table({"picture": ["a.png"]}))
 
 
 def test_a_shard_is_written_when_all_its_rows_are_there() -> None:
@@ -135,8 +135,8 @@ def test_other_predictions_are_not_mixed_in(only_clip: Clip, photos: list[str], 
 
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / JOB).write_text('{"key": "another", "images": 1, "shards": 1}')
-    with pytest.raises(OutputError, match="choose another --out"):
-        predict_files(photos, small_predictor(only_clip).bundle, tmp_path / "out", Cluster("local"))
+    bundle = small_predictor(only_clip).bundle
+    refuses(OutputError, "--out", predict_files, photos, bundle, tmp_path / "out", Cluster("local"))
 
 
 @pytest.mark.parametrize(
@@ -157,12 +157,10 @@ def test_options_that_a_cluster_needs(words: list[str], message: str, tmp_path: 
     if words[0] != "index":
         many = arguments["many"]
         if many.cluster is None:
-            with pytest.raises(SettingsError, match=message):
-                many.find("cpu")
+            refuses(SettingsError, message, many.find, "cpu")
             return
         arguments |= {"images": [str(tmp_path / "photos")]}
-    with pytest.raises(SettingsError, match=message):
-        (command if words[0] == "predict" else command_build)(**arguments)
+    refuses(SettingsError, message, command if words[0] == "predict" else command_build, **arguments)
 
 
 def _kill_a_worker(killed: list[int], done: threading.Event, parent: int) -> None:

@@ -13,15 +13,14 @@ from dear.data.dataset import Dataset
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.errors import DataError
+from tests.helpers.pictures import save_picture
 
 COUNTS = {"ant": 7, "sea_horse": 11}
 
 
 def picture(path: Path, level: int = 0, size: tuple[int, int] = (7, 5)) -> Path:
     """An image file of one level; `size` is width and height."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    Image.new("RGB", size, (level, level, level)).save(path)
-    return path
+    return save_picture(path, Image.new("RGB", size, (level, level, level)))
 
 
 def class_folders(root: Path, counts: dict[str, int]) -> Path:

@@ -5,10 +5,8 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
 from torch import Tensor
 
 from dear.backbone.preprocess import Preprocess
@@ -18,15 +16,13 @@ from dear.data.images.transforms import prefetch_views
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.errors import DataError
+from tests.helpers.errors import refuses
+from tests.helpers.pictures import noise_pixels, save_picture
 from tests.unit.data.photos import class_folders
 
 
 def noise(path: Path, seed: int, width: int = 23, height: int = 17) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    Image.fromarray(np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)).save(
-        path
-    )
-    return path
+    return save_picture(path, noise_pixels(seed, width, height))
 
 
 class TestBroken:
@@ -60,8 +56,7 @@ class TestBroken:
     def test_a_class_with_nothing_left(self, folder: Path) -> None:
         (folder / "test/bee/0.png").write_bytes(b"")
         (folder / "test/bee/1.png").write_bytes(b"")
-        with pytest.raises(DataError, match=r"class 1 \(bee\) has no readable image in test"):
-            self.load(folder, broken="skip")
+        refuses(DataError, ("1 (bee)", "test"), self.load, folder, broken="skip")
 
 
 class Counted:
@@ -97,8 +92,7 @@ def test_pictures_come_in_order_and_are_loaded_elsewhere() -> None:
 def test_an_error_comes_with_its_batch() -> None:
     ahead = prefetch_views(Counted(), torch.tensor([[1], [11], [3]]), Preprocess(5))
     assert 255 * next(ahead)[0, 0, 0, 0] == 1
-    with pytest.raises(DataError, match="number 11"):
-        next(ahead)
+    refuses(DataError, "number 11", next, ahead)
 
 
 def test_test_images_are_never_reduced(tmp_path: Path) -> None:

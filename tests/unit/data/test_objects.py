@@ -17,6 +17,7 @@ from dear.data.dataset import Dataset
 from dear.data.loading import load_dataset, load_for_training
 from dear.data.settings import DataSettings
 from dear.errors import DataError
+from tests.helpers.errors import refuses
 from tests.unit.data.photos import COUNTS, class_folders, load, picture
 
 
@@ -75,8 +76,7 @@ def test_a_data_frame_of_pandas(tmp_path: Path, settings: DataSettings) -> None:
     data = load_dataset(frame, settings)
     assert (len(data.train), len(data.test), data.val) == (9, 9, None)
     frame.loc[3, "label"] = float("nan")
-    with pytest.raises(DataError, match=r"^row 14: nan \(float\) is not a label: pandas reads .NA. "):
-        load_dataset(frame, settings)
+    refuses(DataError, ("row 14", "nan"), load_dataset, frame, settings)
 
 
 def test_images_in_memory(tmp_path: Path, settings: DataSettings) -> None:
@@ -128,8 +128,7 @@ def test_tables_of_the_library_datasets(tmp_path: Path, settings: DataSettings) 
     assert sorted(chain(*both)) == [(n, ("sea horse", "ant")[n % 2]) for n in range(40)]
     assert few.identity != rest.identity
     settings = DataSettings(cache=settings.cache, columns="label=sort")
-    with pytest.raises(DataError, match="name one of image, label with"):
-        load_dataset(parts, settings)
+    refuses(DataError, ("image", "label with"), load_dataset, parts, settings)
 
 
 def test_spaces_around_the_name_of_a_class(tmp_path: Path, settings: DataSettings) -> None:
@@ -161,14 +160,14 @@ def test_all_to_train_on(settings: DataSettings) -> None:
     [
         (7, "int is not a data set"),
         ((["a.png"], ["ant", "bee"]), "1 image and 2 labels"),
-        ((["a.png"], [1.5]), r"row 0: 1.5 \(float\) is not a label: give one name"),
-        ((["a.png", "b.png"], [1.0, float("nan")]), r"row 1: nan \(float\) is not a label: pandas reads"),
+        ((["a.png"], [1.5]), "row 0: 1.5 (float)"),
+        ((["a.png", "b.png"], [1.0, float("nan")]), "row 1: nan (float)"),
         ((["a.png", "b.png", "a.png"], ["ant", "ant", "bee"]), "a.png has two labels, 'ant' and 'bee'"),
         ({"path": ["a.png", "a.png"], "label": [0, 1]}, "a.png has two labels, '0' and '1'"),
         ((["a.png", "b.png"], ["ant,bee", "bee,ant"]), "row 0: the label 'ant,bee' looks like several"),
         ((["file:///a.png"], ["ant"]), "is on this machine: give its path"),
-        ((["/nowhere/a.png", "/nowhere/b.png"], ["ant", "ant"]), "/nowhere: .* missing"),
-        (([b"words", b"words"], ["ant", "ant"]), "image 00000. of the data"),
+        ((["/nowhere/a.png", "/nowhere/b.png"], ["ant", "ant"]), ("/nowhere: ", "missing")),
+        (([b"words", b"words"], ["ant", "ant"]), "image 00000"),
         (
             {"file": ["a.png"], "kind": ["ant"]},
             "one of label, labels, class, choice, class_name, category, target is needed",
@@ -177,6 +176,4 @@ def test_all_to_train_on(settings: DataSettings) -> None:
     ],
 )
 def test_what_is_no_data_set_is_refused_in_one_line(data: Any, message: str, settings: DataSettings) -> None:
-    with pytest.raises(DataError, match=message) as caught:
-        load_dataset(data, settings)
-    assert "\n" not in str(caught.value)
+    refuses(DataError, message, load_dataset, data, settings)

@@ -13,6 +13,7 @@ from dear.data.check import check_dataset
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.errors import DataError
+from tests.helpers.errors import refuses
 from tests.unit.data.photos import class_folders, load, paths, picture, refused
 
 NAMES = ("bee", "ant", "cat", "dog", "elk", "fox", "gnu", "hen", "ibis", "jay", "koi", "lynx")
@@ -69,8 +70,7 @@ def test_the_order_of_folders(
 def test_a_list_beside_other_folders_matches_by_name(tmp_path: Path, settings: DataSettings) -> None:
     folder = class_folders(tmp_path / "d", {"red_ant": 2, "Bee": 2})
     assert named(folder, settings, ["red ant", "bee"]) == {"Bee": "bee", "red_ant": "red ant"}
-    with pytest.raises(DataError, match="says nothing of the class 'Bee': give an object"):
-        named(folder, settings, ["red ant", "wasp"])
+    refuses(DataError, "'Bee'", named, folder, settings, ["red ant", "wasp"])
 
 
 @pytest.mark.parametrize(
@@ -137,8 +137,7 @@ def test_a_list_of_names_is_matched_once_to_the_labels_of_all_sources(
 def test_a_list_that_fits_numbers_in_two_ways_is_not_used(tmp_path: Path, settings: DataSettings) -> None:
     """1 to 3 of four names may count from 0 or from 1; 0 or 4 among them decides it."""
     part = table(tmp_path, "part", ["1", "2", "3"])
-    with pytest.raises(DataError, match=r"from 1 to 3 may count from 0 or from 1: give an object"):
-        classes_of([part], settings, COLORS)
+    refuses(DataError, "1 to 3", classes_of, [part], settings, COLORS)
     faults = check_dataset(str(part), replace(settings, classnames=tmp_path / "names.json")).faults
     assert "count from 0 or from 1" in faults[0]
     for name, labels, wanted in (
@@ -162,8 +161,8 @@ def test_numbers_of_one_value_are_one_class(tmp_path: Path, settings: DataSettin
     message = "the classes '01' and '1' have the same name"
     refused(class_folders(tmp_path / "d", {"01": 2, "1": 2}), settings, message)
     refused(table(tmp_path, "both", ["01", "1"]), settings, message)
-    with pytest.raises(DataError, match=message):
-        load_dataset(([str(tmp_path / f"both-{n}.png") for n in range(2)], ["01", "1"]), settings)
+    files = [str(tmp_path / f"both-{n}.png") for n in range(2)]
+    refuses(DataError, message, load_dataset, (files, ["01", "1"]), settings)
     found, pairs = classes_of([class_folders(tmp_path / "e", {"01": 1, "2": 1}), table(tmp_path, "f", ["1"])],
                               settings, None)  # fmt: skip
     assert (found["f-0.png"], pairs) == ("01", ["01=01", "2=2"])

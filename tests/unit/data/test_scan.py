@@ -7,9 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from PIL import Image
 
 from dear.adapters.prepare import prepare_data, read_data
 from dear.data.check import check_dataset
@@ -18,6 +16,7 @@ from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.evaluation.resolve import MethodSetup
 from dear.reading.files import CORRECTIONS
+from tests.helpers.pictures import noise_pixels, save_picture
 
 OPENED = Counter[str]()
 
@@ -31,18 +30,12 @@ def count_opened(event: str, arguments: Any) -> None:
 sys.addaudithook(count_opened)
 
 
-def noise(seed: int) -> np.ndarray:
-    """A picture that is unlike those of other seeds."""
-    return np.random.default_rng(seed).integers(0, 256, (13, 11, 3), dtype=np.uint8)
-
-
 @pytest.fixture
 def photos(tmp_path: Path) -> Path:
     """Two classes of five pictures, of which one is a copy and one is damaged, with corrections."""
     for number in range(10):
         path = tmp_path / "photos" / "ab"[number // 5] / f"{number}.png"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(noise(0 if number == 1 else number)).save(path)
+        save_picture(path, noise_pixels(0 if number == 1 else number))
     (tmp_path / "photos/b/5.png").write_bytes(b"damaged")
     (tmp_path / "photos" / CORRECTIONS).write_text("path,label\nb/6.png,c\nb/7.png,a\na/4.png,remove\n")
     return tmp_path / "photos"
@@ -90,7 +83,7 @@ def test_each_image_in_memory_is_read_once_before_training(
 
         def __getitem__(self, name: str) -> Any:
             read[int(name)] += 1
-            return noise(int(name))
+            return noise_pixels(int(name))
 
     from dear.data.sources import objects
 
@@ -99,7 +92,7 @@ def test_each_image_in_memory_is_read_once_before_training(
         "dear.data.loading.read_object",
         lambda data, _: (real(*data)[0], Lazy().__getitem__),
     )
-    data = ([noise(number) for number in range(12)], ["ant", "bee"] * 6)
+    data = ([noise_pixels(number) for number in range(12)], ["ant", "bee"] * 6)
     dataset = load_dataset(data, settings)
     prepare_data(dataset, MethodSetup("dear+"), None, 1, "last")
     assert read == dict.fromkeys(range(12), 1)

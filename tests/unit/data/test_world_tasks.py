@@ -18,6 +18,7 @@ from dear.world.tasks import (
     downstream_names,
     load_task,
 )
+from tests.helpers.errors import refuses
 from tools.captions import words_of, world_words
 from tools.rebuild_assets import save_adversarial
 
@@ -56,8 +57,7 @@ def test_choice_of_classes_by_hand():
     assert set(chosen[:2]) in ({(3, 7), (5, 11)}, {(3, 11), (5, 7)})
     assert len(set(chosen)) == 4
     assert len(choose_classes([[3, 5], [7, 11]], 3, seed=2)) == 3
-    with pytest.raises(ValueError, match="5 classes"):
-        choose_classes([[3, 5], [7, 11]], 5, seed=2)
+    refuses(ValueError, "5 classes", choose_classes, [[3, 5], [7, 11]], 5, seed=2)
 
 
 def test_class_names_and_prompts_are_of_known_words():
@@ -93,8 +93,7 @@ def test_a_shift_changes_the_scene_but_no_factor(kind):
 
 
 def test_unknown_names():
-    with pytest.raises(UnknownNameError, match="street-signs"):
-        load_task("tinted-sign")
+    refuses(UnknownNameError, "street-signs", load_task, "tinted-sign")
     with pytest.raises(UnknownNameError, match="haze"):
         shifted(draw_scenes(5, torch.arange(2)), "hazy", 1.0, Stream(5, torch.arange(2)))
 
@@ -111,8 +110,7 @@ def test_adversarial_images_are_kept_and_checked(tmp_path):
     assert kept.labels.tolist() == [0, 0, 1]
     assert torch.equal(kept.load(torch.tensor([2])), candidates.load(torch.tensor([203])))
     assert kept.identity != candidates.identity
-    with pytest.raises(DataError, match="other images"):
-        adversarial_numbers(load_task("source").train, path)
+    refuses(DataError, "other images", adversarial_numbers, load_task("source").train, path)
 
 
 STORED = json.loads(Path(__file__).with_name("world_images.json").read_text())

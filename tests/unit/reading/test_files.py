@@ -10,6 +10,7 @@ import pytest
 from dear.errors import DataError
 from dear.limits import LimitError
 from dear.reading.files import ReadingError, expanded, read_bytes, read_lines, read_text, walk_folders
+from tests.helpers.errors import refuses
 
 LATE = 60  # seconds; what would wait for a writer waits for ever
 
@@ -42,8 +43,7 @@ def test_a_file_of_the_limit_is_read_and_one_byte_more_is_not(
     for size in (8, 2**40):
         with path.open("wb") as file:
             file.truncate(size)
-        with pytest.raises(LimitError, match="DEAR_LIMIT_JSON_BYTES"):
-            read_bytes(path, "json_bytes")
+        refuses(LimitError, "DEAR_LIMIT_JSON_BYTES", read_bytes, path, "json_bytes")
 
 
 def test_text_is_utf_8_with_or_without_a_mark(tmp_path: Path) -> None:
@@ -52,8 +52,7 @@ def test_text_is_utf_8_with_or_without_a_mark(tmp_path: Path) -> None:
     assert read_text(path) == "röd\n"
     assert read_lines(path) == ["röd"]
     path.write_bytes(b"r\xf6d")
-    with pytest.raises(ReadingError, match="byte 1"):
-        read_text(path)
+    refuses(ReadingError, "byte 1", read_text, path)
     with pytest.raises(ReadingError):
         read_bytes(Path("a\0b"))
 
@@ -75,5 +74,4 @@ def test_the_folder_of_a_user(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/me")
     assert expanded("~/x") == Path("/home/me/x")
     assert expanded("a/~/x") == Path("a/~/x")
-    with pytest.raises(ReadingError, match=r"^~no-such-user/x"):
-        expanded("~no-such-user/x")
+    refuses(ReadingError, "~no-such-user/x", expanded, "~no-such-user/x")

@@ -8,6 +8,7 @@ import pytest
 
 from dear.reading.files import ReadingError
 from dear.reading.plain import parse_json, read_yaml
+from tests.helpers.errors import refuses
 
 NINES = "9" * 5000
 
@@ -20,9 +21,7 @@ NINES = "9" * 5000
     ],
 )  # fmt: skip
 def test_json_that_is_refused(text: str) -> None:
-    with pytest.raises(ReadingError, match=r"^a\.json: ") as told:
-        parse_json(text, "a.json")
-    assert "\n" not in str(told.value)
+    refuses(ReadingError, "a.json: ", parse_json, text, "a.json")
 
 
 def test_names_of_files_that_are_not_utf_8_are_read_where_they_may_be() -> None:
@@ -56,7 +55,5 @@ def test_yaml_is_read_with_aliases_and_rates(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_yaml_that_is_refused(tmp_path: Path, text: str) -> None:
-    with pytest.raises(ReadingError, match="not readable YAML") as told:
-        read_yaml(yaml_of(tmp_path, text))
-    assert "\n" not in str(told.value)
-    assert len(str(told.value)) < 600
+    message = refuses(ReadingError, "not readable YAML", read_yaml, yaml_of(tmp_path, text))
+    assert len(message) < 600

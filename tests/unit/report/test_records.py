@@ -12,6 +12,7 @@ from dear.report.protocols import tables_of
 from dear.report.records import checked, data_set_title, deviations_of, distinct, distinct_by_key, readable
 from dear.report.report_page import report_page
 from dear.training.settings import TrainSettings
+from tests.helpers.errors import refuses
 from tests.helpers.records import record, records, report_html, role_table
 
 
@@ -125,8 +126,7 @@ def test_records_that_do_not_belong_are_refused(change: dict[str, Any], key: str
 
 def test_a_copy_is_counted_once_and_no_run_is_refused() -> None:
     assert len(checked([*records(), records()[0]])) == len(records())
-    with pytest.raises(DataError, match="no run record"):
-        checked([])
+    refuses(DataError, "no run record", checked, [])
 
 
 def test_the_page_shows_one_value_of_a_setting_that_an_older_record_lacks() -> None:

@@ -11,6 +11,7 @@ from dear.errors import DataError
 from dear.report.grid import Cell, Grid, GridRow, marked
 from dear.report.protocols import tables_of
 from dear.report.protocols.base_to_novel import Results, paired_grid, peers_grid, published_grid
+from tests.helpers.errors import refuses
 from tests.helpers.records import ablated, few, moved, record, report_html, score
 
 LAION = {"model": "ViT-B-16", "pretrained": "laion2b_s34b_b88k", "sha256": "cd" * 32}
@@ -122,8 +123,7 @@ def test_earlier_records_of_methods_with_several_features_are_refused() -> None:
             del part["fused"]
     assert cells(grids(records)["cross-dataset"], "coop") == ["50.00", "30.00", "30.00"]
     records[1]["results"]["targets"]["toys"]["decoupled"] = 0.2
-    with pytest.raises(DataError, match="dear is of an earlier version"):
-        grids(records)
+    refuses(DataError, "dear is of an earlier version", grids, records)
 
 
 def test_sources_of_transfer_are_not_averaged() -> None:

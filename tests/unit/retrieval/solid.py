@@ -9,14 +9,13 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from dear.backbone.preprocess import Preprocess
+from tests.helpers.pictures import save_picture
 
 SHADES = {"red": (255, 0, 0), "orange": (255, 128, 0), "green": (0, 255, 0), "blue": (0, 0, 255)}
 
 
 def paint(path: Path, color: str, width: int, height: int = 20) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    Image.new("RGB", (width, height), SHADES[color]).save(path)
-    return path
+    return save_picture(path, Image.new("RGB", (width, height), SHADES[color]))
 
 
 def gallery(folder: Path) -> Path:

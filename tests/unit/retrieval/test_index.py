@@ -12,6 +12,7 @@ from torch import Tensor
 from dear.errors import DataError, OutputError, SettingsError, UnknownNameError
 from dear.retrieval.build import build_index, open_to_write
 from dear.retrieval.index import Index, open_index, pair_weights
+from tests.helpers.errors import refuses
 from tests.unit.retrieval.solid import SHADES, Plain, gallery, paint
 
 
@@ -83,10 +84,8 @@ def test_a_folder_without_a_readable_image(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "text.jpg").write_text("not an image")
     for _ in range(2):
-        with pytest.raises(DataError, match=r"has no readable image.*text\.jpg"):
-            build_index(Plain(), folder, out)
-        with pytest.raises(DataError, match="is empty"):
-            open_index(out)
+        refuses(DataError, "text.jpg", build_index, Plain(), folder, out)
+        refuses(DataError, "is empty", open_index, out)
     paint(folder / "red.png", "red", 20)
     assert build_index(Plain(), folder, out).partly
 
@@ -94,23 +93,19 @@ def test_a_folder_without_a_readable_image(tmp_path: Path) -> None:
 def test_what_is_refused(tmp_path: Path) -> None:
     folder, out = gallery(tmp_path / "images"), tmp_path / "index"
     build_index(Plain(), folder, out)
-    with pytest.raises(DataError, match="is of the folder"):
-        build_index(Plain(), gallery(tmp_path / "others"), out)
+    refuses(DataError, "of the folder", build_index, Plain(), gallery(tmp_path / "others"), out)
     index = open_index(out)
     query = dict(zip(("class", "color"), Plain().texts(["red"])[0], strict=True))
-    with pytest.raises(UnknownNameError, match="Did you mean 'color'"):
-        index.query(query, {"colors": 1})
-    with pytest.raises(SettingsError, match="positive weight"):
-        index.query(query, {"color": -1})
+    refuses(UnknownNameError, "'color'", index.query, query, {"colors": 1})
+    refuses(SettingsError, "positive", index.query, query, {"color": -1})
     assert index.shares({"class": 3, "color": -1}) == {"class": 0.75, "color": -0.25}
     for names, weights in ((["color"], [1.0, 2.0]), (["color", "color"], None), ([], None)):
         with pytest.raises(SettingsError):
             pair_weights(names, weights)
     for text in ("", " \n"):  # which is near nothing, yet would get neighbors
-        with pytest.raises(SettingsError, match="is empty"):
-            index.query_text(Plain(), text, {"color": 1})
-        with pytest.raises(SettingsError, match="is empty"):
-            index.query_image(Plain(), folder / "blue.png", {"color": 1}, words={"color": text})
+        refuses(SettingsError, "is empty", index.query_text, Plain(), text, {"color": 1})
+        query, words = folder / "blue.png", {"color": text}
+        refuses(SettingsError, "is empty", index.query_image, Plain(), query, {"color": 1}, words=words)
     with open_to_write(out, {}), pytest.raises(OutputError, match="another process"):
         build_index(Plain(), folder, out)
 
@@ -149,15 +144,13 @@ def test_an_opened_index_that_is_removed_and_made_anew(tmp_path: Path) -> None:
     build_index(Plain(), folder, out)
     index, query = open_index(out), paint(tmp_path / "query.png", "red", 60)
     shutil.rmtree(out)
-    with pytest.raises(DataError, match="is not an index"):
-        found(index, query)
+    refuses(DataError, "not an index", found, index, query)
     (folder / "blue.png").unlink()
     build_index(Plain(), folder, out)
     assert found(index, query) == {str(path.relative_to(folder)) for path in folder.rglob("*.png")}
     shutil.rmtree(out)
     build_index(Plain("other"), folder, out)
-    with pytest.raises(DataError, match="was replaced by another"):
-        found(index, query)
+    refuses(DataError, "another", found, index, query)
 
 
 def test_parquet_has_every_file_and_its_vectors(tmp_path: Path) -> None:

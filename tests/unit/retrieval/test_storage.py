@@ -13,6 +13,7 @@ from dear.errors import DataError, OutputError
 from dear.retrieval import index as index_module
 from dear.retrieval.build import Entry, append, build_index, finish, open_to_write
 from dear.retrieval.index import Index, are_units, best_rows, open_index
+from tests.helpers.errors import refuses
 from tests.unit.retrieval.solid import Plain, gallery
 
 ROWS, EMBED, NAMES = 103, 11, ("class", "color", "shape")
@@ -154,15 +155,23 @@ def test_vectors_that_are_no_unit_vectors(tmp_path: Path, value: float) -> None:
     index, path = index_of(tmp_path / "index", rows), tmp_path / "index" / "vectors-1" / "1.f16"
     np.memmap(path, "<f2", "r+", shape=(ROWS, EMBED))[102] *= value
     assert index.query(queries, {"class": 1.0})
-    with pytest.raises(DataError, match=r"1\.f16 holds rows that are not unit vectors"):
-        index.query(queries)
+    refuses(DataError, ("1.f16", "unit"), index.query, queries)
     rows[58, 1] *= value
-    with pytest.raises(DataError, match="not of length 1"):
-        index_of(tmp_path / "other", rows)
+    refuses(DataError, "length 1", index_of, tmp_path / "other", rows)
+
+
+@pytest.mark.parametrize("name", ["index.sqlite", "vectors-1/0.f16"])
+@pytest.mark.parametrize("keep", [None, 0.5, 1.0])
+def test_a_damaged_file(tmp_path: Path, name: str, keep: float | None) -> None:
+    """One that is gone, cut or, of the same size, something else."""
+    index_of(tmp_path, drawn()[0])
+    file, queries = tmp_path / name, drawn()[1]
+    size = int(file.stat().st_size * (keep or 0))
+    file.unlink() if keep is None else file.write_bytes(b"\xa5" * size)
+    refuses(DataError, "dear index build", lambda: open_index(tmp_path).query(queries))
 
 
 def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(OutputError, match="file"):
-        build_index(Plain(), gallery(tmp_path / "images"), tmp_path / "file")
+    refuses(OutputError, "file", build_index, Plain(), gallery(tmp_path / "images"), tmp_path / "file")
     assert (tmp_path / "file").read_text() == "mine"

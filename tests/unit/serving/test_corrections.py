@@ -21,12 +21,6 @@ from fastapi.testclient import TestClient
 from dear.serving.app import create_app
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("DEAR_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
-
-
 @pytest.fixture
 def archive(tmp_path: Path) -> Path:
     """A zip of two classes with three images each, in a folder in which there is another image."""

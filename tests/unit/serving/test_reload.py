@@ -2,14 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from starlette.testclient import TestClient
 
 from dear.adapters.predictor import Predictor
 from dear.backbone.clip import Clip
-from dear.cli.main import main
 from dear.errors import BundleError
 from dear.serving.app import create_app
 from dear.serving.service import Service
@@ -65,12 +63,3 @@ def test_a_preview_is_a_small_picture(predictor: Predictor) -> None:
         shown = client.post("/api/preview", content=PNG)
         assert (shown.status_code, shown.headers["content-type"]) == (200, "image/png")
         assert client.post("/api/preview", content=b"no picture").status_code == 415
-
-
-def test_an_open_address_is_refused_before_anything_is_loaded(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Even the bundle is not looked at."""
-    monkeypatch.delenv("DEAR_TOKEN", raising=False)
-    assert main(["serve", str(tmp_path / "nowhere"), "--host", "0.0.0.0"]) == 2
-    assert "anyone on the network could use" in capsys.readouterr().err

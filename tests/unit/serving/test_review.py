@@ -35,12 +35,6 @@ ADDRESS = "http://127.0.0.1:7861"
 CONFUSED = (("ant", "bee", 3, 12),)
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("DEAR_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
-
-
 @pytest.fixture
 def photos(tmp_path: Path) -> Path:
     """Three classes of six images; ant/copy.png has the bytes of ant/5.png."""

@@ -21,6 +21,12 @@ def test_a_free_port_of_this_machine(capsys: pytest.CaptureFixture[str]) -> None
     assert f"127.0.0.1:{port}" in error
 
 
+@pytest.mark.parametrize("options", ["--host 0.0.0.0", "--port 70000", "--token a;b", "--origin clip"])
+def test_what_is_refused_before_a_bundle_is_looked_at(options: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DEAR_TOKEN", raising=False)
+    assert main(["serve", "./nowhere", *options.split()]) == 2
+
+
 @pytest.mark.parametrize(
     ("host", "port", "token", "kind"),
     [

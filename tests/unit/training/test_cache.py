@@ -201,17 +201,6 @@ class TestReadouts:
             assert encoded in (18, 2)
         assert encoded == 2
 
-    def test_an_interruption_keeps_what_was_read(
-        self, small_clip: Clip, images: PhotoImages, tmp_path: Path
-    ) -> None:
-        def interrupt(_done: int, _of: int) -> None:
-            raise KeyboardInterrupt
-
-        method, everything = ZeroShot(small_clip), torch.arange(19)
-        with pytest.raises(KeyboardInterrupt):
-            Readouts(tmp_path / "cache").read(method, images, everything, "32-true", progress=interrupt)
-        assert read(tmp_path / "cache", method, images)[1] == 18 - 16
-
     def test_images_without_content_have_none(self, small_clip: Clip, images: PhotoImages) -> None:
         """And methods that read much of each image."""
         cache = Cache(readouts=Readouts(images.folder))

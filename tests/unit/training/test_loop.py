@@ -23,6 +23,7 @@ from dear.training.loop import train
 from dear.training.seeding import generator
 from dear.training.settings import TrainSettings
 from tests.helpers.data import Noise, few
+from tests.helpers.errors import refuses
 from tests.helpers.methods import small_dear, without_seconds
 
 SETTINGS = TrainSettings(epochs=5, batch=3, lr=1e-2)
@@ -117,19 +118,18 @@ class TestTraining:
 
 class TestPrecision:
     def test_half_precision_of_a_gpu_is_refused_on_a_cpu(self, small_clip: Clip) -> None:
-        with pytest.raises(SettingsError, match="precision 16-mixed needs a GPU"):
-            train(small_dear(small_clip), few(), replace(SETTINGS, precision="16-mixed"), seed=1)
+        mixed = replace(SETTINGS, precision="16-mixed")
+        refuses(SettingsError, "16-mixed", train, small_dear(small_clip), few(), mixed, seed=1)
         names: list[Precision] = ["auto", "16-mixed"]
         on_gpu = [device_precision(name, torch.device("cuda")) for name in names]
         assert on_gpu == ["bf16-mixed", "16-mixed"]
 
     def test_weights_in_float16_go_with_their_precision(self, small_clip: Clip) -> None:
         settings = TrainSettings(epochs=1, batch=4, optimizer="sgd", precision="16-true")
-        with pytest.raises(SettingsError, match=r"precision is 16-true, but .* in torch.float32"):
-            train(small_dear(small_clip), few(), settings, seed=1)
-        rough = half(small_clip)
-        with pytest.raises(SettingsError, match=r"precision is auto, but .* in torch.float16"):
-            train(small_dear(rough), few(), replace(settings, precision="auto"), seed=1)
+        method, rough = small_dear(small_clip), half(small_clip)
+        refuses(SettingsError, ("16-true", "torch.float32"), train, method, few(), settings, seed=1)
+        auto = replace(settings, precision="auto")
+        refuses(SettingsError, ("auto", "torch.float16"), train, small_dear(rough), few(), auto, seed=1)
         assert train(small_dear(rough), few(), settings, seed=1)
 
 

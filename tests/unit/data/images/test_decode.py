@@ -17,6 +17,7 @@ from dear.data.images.decode import HAS_HEIC, decode, open_image, read_image
 from dear.data.images.forms import picture_of
 from dear.errors import DataError
 from dear.limits import LimitError
+from tests.helpers.errors import refuses
 from tests.unit.data.photos import gray_tiff
 
 FORMS = ["JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF"]
@@ -41,14 +42,12 @@ class TestFormats:
     def test_no_other_is(self, form: str, tmp_path: Path) -> None:
         mode = "1" if form in ("MSP", "XBM") else "RGB"
         (tmp_path / "photo.png").write_bytes(saved(form, (64, 64), mode))
-        with pytest.raises(DataError, match=r"photo\.png: it is not an image of a supported format: JPEG"):
-            decode(tmp_path / "photo.png")
+        refuses(DataError, ("photo.png", "JPEG"), decode, tmp_path / "photo.png")
 
     def test_photos_of_a_phone(self, tmp_path: Path) -> None:
         if not HAS_HEIC:
             (tmp_path / "x.heic").write_bytes(b"\0\0\0\x18ftypheic")
-            with pytest.raises(DataError, match="pip install pillow-heif"):
-                decode(tmp_path / "x.heic")
+            refuses(DataError, "pillow-heif", decode, tmp_path / "x.heic")
             return
         pillow_heif = pytest.importorskip("pillow_heif")
         pillow_heif.register_heif_opener()
@@ -62,18 +61,15 @@ class TestFormats:
 class TestFiles:
     def test_an_empty_or_missing_one(self, tmp_path: Path) -> None:
         (tmp_path / "x.png").touch()
-        with pytest.raises(DataError, match=r"x\.png: it is empty"):
-            read_image(tmp_path / "x.png")
-        with pytest.raises(DataError, match=r"y\.png"):
-            read_image(tmp_path / "y.png")
+        refuses(DataError, ("x.png", "empty"), read_image, tmp_path / "x.png")
+        refuses(DataError, "y.png", read_image, tmp_path / "y.png")
 
     def test_one_above_the_limit(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (tmp_path / "x.png").write_bytes(content := saved("PNG"))
         monkeypatch.setenv("DEAR_LIMIT_IMAGE_BYTES", str(len(content)))
         assert read_image(tmp_path / "x.png") == content
         monkeypatch.setenv("DEAR_LIMIT_IMAGE_BYTES", str(len(content) - 1))
-        with pytest.raises(DataError, match="DEAR_LIMIT_IMAGE_BYTES to raise it"):
-            read_image(tmp_path / "x.png")
+        refuses(DataError, "DEAR_LIMIT_IMAGE_BYTES", read_image, tmp_path / "x.png")
 
     @pytest.mark.parametrize("form", FORMS)
     def test_the_size_is_judged_before_a_pixel_is_decoded(
@@ -83,16 +79,14 @@ class TestFiles:
         monkeypatch.setattr(ImageFile.ImageFile, "load", lambda _: pytest.fail("pixels were decoded"))
         open_image(content).close()
         monkeypatch.setenv("DEAR_LIMIT_IMAGE_PIXELS", str(64 * 32 - 1))
-        with pytest.raises(LimitError, match=r"\(64 x 32\): 2,048 pixels"):
-            open_image(content)
+        refuses(LimitError, ("64 x 32", "2,048"), open_image, content)
 
     def test_the_limit_is_not_that_of_pillow(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 64 * 32 // 3)  # Pillow refuses above twice as many
         open_image(saved("PNG", (64, 32))).close()
         assert Image.MAX_IMAGE_PIXELS == 64 * 32 // 3
         monkeypatch.setenv("DEAR_LIMIT_IMAGE_PIXELS", str(64 * 32 - 1))
-        with pytest.raises(LimitError, match="DEAR_LIMIT_IMAGE_PIXELS"):
-            open_image(saved("PNG", (64, 32)))
+        refuses(LimitError, "DEAR_LIMIT_IMAGE_PIXELS", open_image, saved("PNG", (64, 32)))
 
     @pytest.mark.parametrize("progressive", [False, True])
     def test_scans_over_and_over(self, progressive: bool) -> None:
@@ -101,8 +95,7 @@ class TestFiles:
         last = plain[starts[-1] : -2]
         of_64, of_65 = (plain[:-2] + last * (count - len(starts)) + plain[-2:] for count in (64, 65))
         open_image(of_64).close()
-        with pytest.raises(DataError, match="65 scans of a progressive JPEG"):
-            decode(Path("x"), data=of_65)
+        refuses(DataError, ("65", "JPEG"), decode, Path("x"), data=of_65)
 
 
 ORIENTED = [("JPEG", turned) for turned in range(1, 9)] + [("PNG", 6), ("WEBP", 5), ("TIFF", 8)]
@@ -164,15 +157,13 @@ class TestPixels:
     @pytest.mark.parametrize("kind", ["int32", "float32"])
     def test_32_bits_are_refused(self, kind: str, tmp_path: Path) -> None:
         Image.fromarray(self.levels(65_536, kind)).save(tmp_path / "x.tif")
-        with pytest.raises(DataError, match="pixels have no agreed range"):
-            decode(tmp_path / "x.tif")
+        refuses(DataError, ("x.tif", "range"), decode, tmp_path / "x.tif")
 
     @pytest.mark.parametrize("form", ["PNG", "TIFF"])
     def test_12_bits_in_16_are_refused(self, form: str, tmp_path: Path) -> None:
         """They would be black."""
         Image.fromarray(self.levels(4096)).save(tmp_path / "x", form)
-        with pytest.raises(DataError, match="have 12 bits, or it is dark"):
-            decode(tmp_path / "x")
+        refuses(DataError, "12 bits", decode, tmp_path / "x")
         for level in (0, 4096):
             Image.fromarray(np.full((17, 23), level, np.uint16)).save(tmp_path / "x", form)
             assert decode(tmp_path / "x").unique().tolist() == [round(level / 257)]

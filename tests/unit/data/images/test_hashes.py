@@ -18,6 +18,7 @@ from dear.data.images import hashes
 from dear.data.images.hashes import hash_files
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
+from tests.helpers.pictures import save_picture
 from tests.unit.data.photos import class_folders, load, picture
 
 YEAR = 365 * 86400 * 10**9
@@ -110,8 +111,7 @@ def test_unchanged_pictures_are_compared_without_decoding(
     monkeypatch.setattr(hashes, "decode", counted)
     paths = [tmp_path / "photos" / name / f"{number}.png" for name in "ab" for number in range(4)]
     for seed, path in enumerate(paths):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        noise_picture(seed).save(path)
+        save_picture(path, noise_picture(seed))
     first = load_dataset(tmp_path / "photos", DataSettings(cache=tmp_path / "cache"))
     assert len(decoded) == 8
     decoded.clear()

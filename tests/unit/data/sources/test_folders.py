@@ -18,6 +18,7 @@ from dear.errors import DataError
 from dear.evaluation.protocols.transfer import DomainGeneralization
 from dear.text import fingerprint
 from tests.helpers.data import pack
+from tests.helpers.errors import refuses
 from tests.unit.data.photos import COUNTS, class_folders, load, paths, picture, refused
 
 Tree = dict[str, int]
@@ -200,8 +201,7 @@ class TestFiles:
         with pytest.warns(UserWarning, match="no split"):
             assert load_images(str(folder), settings).identity == load(folder, settings).identity
         (tmp_path / "empty").mkdir()
-        with pytest.raises(DataError, match="no files with an image suffix"):
-            load_images(str(tmp_path / "empty"), settings)
+        refuses(DataError, ("empty", "suffix"), load_images, str(tmp_path / "empty"), settings)
 
 
 class TestDomains:
