@@ -12,9 +12,10 @@ import yaml
 
 from dear.cli.main import load_app
 from dear.cli.registry import COMMANDS, load_command
-from dear.methods.registry import METHODS
+from dear.methods.registry import METHODS, methods_on
 from tests.documented import PAGES, ROOT, Shown, commands, mentions
 from tests.helpers.commands import parse_arguments
+from tools.generate_docs import MODELS, SECTIONS
 
 SHOWN = [one for page in PAGES for one in commands(page)]
 MENTIONED = [one for page in PAGES for one in mentions(page)]
@@ -150,6 +151,15 @@ def test_each_method_has_its_row(page: str, heading: str) -> None:
     rows = re.findall(r"^\| `([^`]+)`", text, re.MULTILINE)
     lacking = [name for name in PACKAGED if name not in rows and METHODS[name].trains]
     assert not lacking, f"the table under {heading!r} of {page} has no row for {', '.join(lacking)}"
+
+
+def test_the_page_of_models_has_the_methods_of_today() -> None:
+    """The rest of the page takes minutes to write: `python -m tools.generate_docs --models`."""
+    text = (ROOT / MODELS).read_text(encoding="utf-8")
+    for access, (title, _) in SECTIONS.items():
+        (methods,) = re.findall(rf"^## {title}\n[^#]*? Methods: (.*)\.$", text, re.MULTILINE)
+        named = [name for name in methods_on(*access) if name in PACKAGED]
+        assert methods == ", ".join(named), f"{MODELS}, {title!r}"
 
 
 def test_messages_name_extras_that_there_are() -> None:

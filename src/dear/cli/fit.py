@@ -51,7 +51,8 @@ def command(
         out: Folder to write the bundle to. With --continue, the default is the folder of the earlier bundle,
             which is then replaced.
         method: The method; `dear methods` lists them. auto tries some on training images that are left out
-            in turn, and takes the best.
+            in turn. It takes dear+ if the backbone has a role table and ensemble otherwise, unless another
+            gets clearly more of these images right.
         unlabeled: Folder of images without labels, which are used if this improves the scores of left-out
             labeled images. Only dear+ can use them.
         add_classes: Further classes, by name alone, without images.

@@ -1,7 +1,9 @@
 """`dear report`: tables and figures of the run records in a folder."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
 
 from dear.cli.output import PrintableConsole
 from dear.text import plural
@@ -18,7 +20,7 @@ def command(
     weights: str | None = None,
     against: str | None = None,
     main: str | None = None,
-    methods: tuple[str, ...] = (),
+    labels: Annotated[tuple[str, ...], Parameter(name="--methods")] = (),
     data: tuple[str, ...] = (),
 ) -> Any:
     """Write tables and figures of the run records in a folder: HTML, Markdown, LaTeX and CSV.
@@ -28,15 +30,15 @@ def command(
         out: Folder of the report. By default "report" in the folder of the records.
         title: Title of the page. By default the name of the folder.
         weights: First digits of the hash of the weights to report, if the records come from several.
-        against: Method that all others are compared with, by its name in the tables. The comparison has
+        against: Method that all others are compared with, named as for --methods. The comparison has
             paired differences over data sets and seeds, and over test images, with intervals, p-values and
             Holm's correction. The page then shows the mistakes of this method, in place of the mistakes of
             zero-shot.
-        main: Method that the page is about, by its name in the tables: its result comes first, and its
+        main: Method that the page is about, named as for --methods: its result comes first, and its
             mistakes, fusion weights and losses are shown. By default the first method that learns fusion
             weights, or else the last method.
-        methods: Report only these methods, by their names, with all variants, or by their names in the
-            tables.
+        labels: Report only these methods. Each is named as in the tables, such as "coop (tuned)", or as for
+            `dear run`, which stands for all of its variants.
         data: Report only the runs on these data sets (in transfer, the runs that were trained on them).
     """
     from dear.report.report_page import write_folder_report
@@ -48,7 +50,7 @@ def command(
         weights=weights,
         against=against,
         main=main,
-        methods=methods,
+        methods=labels,
         data=data,
     )
 

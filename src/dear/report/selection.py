@@ -39,11 +39,13 @@ def select_runs(records: Sequence[Record], methods: Sequence[str], data: Sequenc
 
 
 def label_of(name: str, records: Sequence[Record]) -> str:
-    """The label of the method that a user names by its label, or as on the command line; otherwise the name
-    itself.
+    """The label of the method that a user names by its label, or as on the command line: there it is that of
+    the unmodified method, or else the only one. Otherwise the name itself.
     """
-    labels = {record["method"]: method_label(record) for record in records if not record.get("variant")}
-    return name if name in map(method_label, records) else labels.get(name, name)
+    runs = [record for record in records if record["method"] == name]
+    unmodified = [record for record in runs if not record.get("variant")]
+    labels = distinct(map(method_label, unmodified or runs))
+    return labels[0] if len(labels) == 1 and name not in map(method_label, records) else name
 
 
 def of_weights(records: Sequence[Record], sha: str | None) -> list[Record]:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dear.cli.main import main as cli
 from dear.errors import DataError, UnknownNameError
 from dear.evaluation.predictions import predictions_file
 from dear.evaluation.protocols import PROTOCOLS
@@ -201,6 +202,23 @@ def test_a_report_of_some_methods_and_data_about_one_of_them(tmp_path: Path) -> 
         write_folder_report(tmp_path, main="maple")
     with pytest.raises(UnknownNameError, match="photos"):
         write_folder_report(tmp_path, data=["photos"])
+
+
+def test_a_report_names_methods_as_tables_and_commands_do(tmp_path: Path) -> None:
+    """Entries with a label and classes outside the package too, which are not imported."""
+    runs = [
+        record("tools", "zero-shot", 0.4, 0.5),
+        record("tools", "absent:Gated", 0.6, 0.6, variant="gated", title="Gated CoOp"),
+        *(record("tools", "coop", 0.6, 0.6, variant=variant) for variant in ("tuned", "fixed")),
+    ]
+    put(tmp_path, runs)
+    for main in ("absent:Gated", "Gated CoOp (gated)"):
+        words = ["report", str(tmp_path), "--main", main, "--methods", "Gated CoOp (gated),coop (tuned)"]
+        assert cli(words) == 0
+        rows = csv.DictReader((tmp_path / "report/base-to-novel-methods.csv").open(encoding="utf-8-sig"))
+        assert {row["Method"] for row in rows} == {"chance", "Gated CoOp (gated)", "coop (tuned)"}
+    with pytest.raises(UnknownNameError, match="fixed"):
+        write_folder_report(tmp_path, main="coop")
 
 
 def test_latex_includes_each_figure_that_lies_beside_it(tmp_path: Path) -> None:
