@@ -83,12 +83,13 @@ def written_zoo() -> str:
     total = {"set": f"mean of {len(results)}", "holds": f"{sum(kept)} of {len(kept)}", **means}
     rows.append(total | {"CPU s": mean_of(results, "CPU s")})
     counts = [count_right(row) for row in results if is_kept(row) is not None]
-    expected, apart = sum(chance_to_hold(*row) for row in counts), sum(is_apart(*row) for row in counts)
+    expected = sum(chance_to_hold(*row) for row in counts)
+    apart = [row["set"] for row in results if is_kept(row) is not None and is_apart(*count_right(row))]
     note = (
         "The accuracy on so few images varies by chance too: if each promise were exactly right, the "
-        f"intervals would hold it on {expected:.1f} of {len(counts)} sets on average. On {apart} of "
-        f"{len(counts)} sets the promise and the measured accuracy differ by more than chance (95%, "
-        "beta-binomial)."
+        f"intervals would hold it on {expected:.1f} of {len(counts)} sets on average. On {len(apart)} of "
+        f"{len(counts)} sets ({', '.join(apart)}) the promise and the measured accuracy differ by more than "
+        "chance (95%, beta-binomial)."
     )
     return "\n".join([*table(rows), "", note]) + "\n"
 
