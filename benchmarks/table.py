@@ -86,8 +86,8 @@ def written_zoo() -> str:
     expected = sum(chance_to_hold(*row) for row in counts)
     apart = [row["set"] for row in results if is_kept(row) is not None and is_apart(*count_right(row))]
     note = (
-        "The accuracy on so few images varies by chance too: if each promise were exactly right, the "
-        f"intervals would hold it on {expected:.1f} of {len(counts)} sets on average. On {len(apart)} of "
+        "Even if every promised accuracy were exactly right, the accuracy that is measured on so few images "
+        f"would be in the interval on only {expected:.1f} of {len(counts)} sets, on average. On {len(apart)} of "
         f"{len(counts)} sets ({', '.join(apart)}) the promise and the measured accuracy differ by more than "
         "chance (95%, beta-binomial)."
     )

@@ -116,7 +116,7 @@ def verdict(scores: BundleScores) -> list[str]:
     if scores.confidence is not None:
         low, high = accuracy_interval(scores)
         if not low <= scores.confidence <= high:
-            side = "too modest" if scores.confidence < scores.accuracy else "too sure"
+            side = "too low" if scores.confidence < scores.accuracy else "too high"
             line = f"mean probability {scores.confidence:.1%}, {scores.accuracy:.1%} right"
             lines.append(f"Probabilities are {side}: {line} ({level}: {low:.1%} to {high:.1%}).")
     return lines

@@ -150,7 +150,7 @@ def test_the_verdict_says_what_scores_mean(gained: int, lost: int, right: int, s
     (position,) = (number for number, line in enumerate(lines) if line.startswith(says))
     assert position == (1 if gained == 12 else 0)  # a bad verdict comes first
     assert lines[-2] == "Most confused: dog as cat (3)."
-    assert f"too modest: mean probability 20.0%, {right / 70:.1%} right" in lines[-1]
+    assert f"too low: mean probability 20.0%, {right / 70:.1%} right" in lines[-1]
     assert any(f"{right} of 70 right, {right / 70:.1%} (95%: " in line for line in lines)
     at_chance = verdict(replace(scores, accuracy=0.1, gained=0, lost=0))
     assert at_chance[0] == "Not clearly better than chance."
