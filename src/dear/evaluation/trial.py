@@ -338,8 +338,8 @@ def validation_images(dataset: Dataset, classes: Sequence[int]) -> ClassSubset:
     """The validation images of some classes, for selecting an epoch. Raises DataError if there are none."""
     if dataset.val is None:
         raise DataError(
-            f"{dataset.name} has no validation images to select an epoch or settings with: add some, such as a "
-            "folder val/CLASS, or omit --select val."
+            f"{dataset.name} has no validation images to select an epoch or settings with: add some, such "
+            "as a folder val/CLASS, or omit --select val."
         )
     images = ClassSubset(dataset.val, classes)
     if not len(images):

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dear.report.protocols.base_to_novel import Cells, Results, results_grid
+from dear.report.protocols.base_to_novel import Cells, Results, probabilities_grid, results_grid
 from dear.report.protocols.retrieval import precision_grid
 from tests.helpers.records import record, records
 
@@ -35,6 +35,33 @@ def test_rows_and_average() -> None:
 def test_the_recorded_hm_is_not_trusted() -> None:
     assert all(run["results"]["hm"] == 0.5 for run in RECORDS)
     assert numbers(RECORDS, "zero-shot", "Toys")[2] == pytest.approx(40)
+
+
+def with_probabilities(run: dict[str, Any], log_loss: float) -> dict[str, Any]:
+    parts = {half: {"log_loss": log_loss, "calibration_error": log_loss / 10} for half in ("base", "novel")}
+    results = {half: run["results"][half] | numbers for half, numbers in parts.items()}
+    return run | {"results": run["results"] | results | {"joint": {"novel": {"auroc": 0.75}}}}
+
+
+def test_measures_of_probabilities_are_averaged_over_data_sets() -> None:
+    """In nats and percent; without a deviation where seeds differ, and none without all data sets."""
+    losses = {("tools", 1): 0.4, ("toys", 1): 0.8, ("tools", 2): 1.0, ("toys", 2): 2.0}
+    runs = [with_probabilities(record(data, "dear", 0.5, 0.5, seed=seed), loss)
+            for (data, seed), loss in losses.items()]  # fmt: skip
+    runs += [record(data, "zero-shot", 0.4, 0.4) for data in ("tools", "toys")]
+    runs.append(with_probabilities(record("tools", "coop", 0.5, 0.5), 1.0))
+    (row,) = probabilities_grid(Results(runs)).rows
+    # Seed 1: 0.6, seed 2: 1.5; the mean is 1.05, the deviation 0.9 / sqrt(2).
+    assert row.label == "dear"
+    expected = [1.05, 1.05, 10.5, 10.5, 75]
+    assert [cell and cell.mean for cell in row.cells] == pytest.approx(expected)
+    assert row.cells[0] is not None
+    assert row.cells[0].spread == pytest.approx(0.6364, abs=1e-4)
+    (row,) = probabilities_grid(Results(runs[:3])).rows
+    # Tools 0.4 and 1.0, toys 0.8: 0.7 and 0.8 on average.
+    assert row.cells[0] is not None
+    assert row.cells[0].mean == pytest.approx(0.75)
+    assert row.cells[0].spread is None
 
 
 def test_seeds_give_mean_and_sample_deviation() -> None:

@@ -55,6 +55,20 @@ JOINT_NOTE = (
     "are scored by the class feature. HM, novel by zero-shot: novel classes have the scores of the backbone "
     "before it was adapted."
 )
+PROBABILITIES = {
+    "Log-loss, base": ("base", "log_loss", 1),
+    "Log-loss, novel": ("novel", "log_loss", 1),
+    "Calibration error, base": ("base", "calibration_error", 100),
+    "Calibration error, novel": ("novel", "calibration_error", 100),
+    "AUROC": ("joint novel", "auroc", 100),
+}
+"""Measures of probabilities: the column, and the part, the metric and the unit of the records' numbers."""
+PROBABILITIES_NOTE = (
+    f"Average of the data sets, {SPREAD}. Log-loss: mean negative log-likelihood of the labels, in nats; "
+    "calibration error: expected, over 15 bins, in percent; both of the scores as they are, without a "
+    "temperature that was fitted. AUROC, in percent: how well images of novel classes are told from images "
+    "of base classes by the highest probability among the base classes alone; 50 by chance."
+)
 TOO_FEW = (
     f"No interval over fewer than {FEWEST} data sets: that of two is 12.7 standard errors wide to each side, "
     "and says nothing."
@@ -98,7 +112,9 @@ def summarize(records: Sequence[Record], reference: str | None) -> Summary:
     ablations, ablated = ablation_grids(records)
     runs = [record for record in records if record not in ablated] or records
     results, figures = Results(runs), list[Figure]()
-    makers = results_grid, methods_grid, joint_grid, paired_grid, published_grid, peers_grid
+    makers = (
+        results_grid, methods_grid, joint_grid, probabilities_grid, paired_grid, published_grid, peers_grid,
+    )  # fmt: skip
     grids = [grid for grid in (*(make(results) for make in makers), *ablations) if grid.rows]
     gained = gains(results, reference) if reference in results.methods else None
     if gained is not None and (bars := gain_bars(gained, str(reference))):
@@ -185,6 +201,25 @@ def joint_grid(results: Results) -> Grid:
             rows.append(GridRow(method, (*fused, *(cells[2] for cells in others))))
     columns = (*TITLES, *JOINT_RULES)
     return Grid(f"{NAME}-joint", "All classes at once", "Method", columns, tuple(rows), (JOINT_NOTE,))
+
+
+def probabilities_grid(results: Results) -> Grid:
+    """One row per method: how good its probabilities are, on average over the data sets."""
+    rows = []
+    for method, frame in results.frame.groupby("label", sort=False):
+        cells = list[Cell | None]()
+        for part, metric, unit in PROBABILITIES.values():
+            values = frame[(frame.part == part) & (frame.metric == metric)]
+            by_seed = unit * values.pivot_table("value", "seed", "title")
+            has_all = len(by_seed.columns) == len(results.titles)
+            if has_all and by_seed.isna().any(axis=None):  # as in `cells_of`
+                cells.append(Cell(by_seed.mean().mean(), None, int(by_seed.count().min())))
+            else:
+                cells.append(Cell.of([*by_seed.mean(axis=1)]) if has_all else None)
+        if any(cells):
+            rows.append(GridRow(str(method), tuple(cells)))
+    title, columns = "Probabilities", tuple(PROBABILITIES)
+    return Grid(f"{NAME}-probabilities", title, "Method", columns, tuple(rows), (PROBABILITIES_NOTE,))
 
 
 def paired_grid(results: Results) -> Grid:
