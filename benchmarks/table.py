@@ -24,9 +24,9 @@ RESULTS = ROOT / "benchmarks/results"
 PAGES = [
     *(
         ROOT / "docs" / name
-        for name in ("choose.md", "performance.md", "reproduce.md", "scale.md", "search.md")
+        for name in ("choose.md", "performance.md", "reproduce.md", "search.md")
     ),
-    *(ROOT / name for name in ("README.md", "benchmarks/README.md")),
+    *(ROOT / name for name in ("README.md", "benchmarks/README.md", "benchmarks/zoo/README.md")),
 ]
 PLACE = re.compile(r"(<!-- table: ([a-z_-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 VALUE = re.compile(r"(<!-- value: ([a-z_]+) (\d+|mean) ([^>]+?) -->).*?(<!-- end -->)")
