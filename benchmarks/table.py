@@ -22,10 +22,7 @@ from dear.stats import LEVEL, share_interval
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks/results"
 PAGES = [
-    *(
-        ROOT / "docs" / name
-        for name in ("choose.md", "performance.md", "reproduce.md", "search.md")
-    ),
+    *(ROOT / "docs" / name for name in ("choose.md", "performance.md", "reproduce.md", "search.md")),
     *(ROOT / name for name in ("README.md", "benchmarks/README.md", "benchmarks/zoo/README.md")),
 ]
 PLACE = re.compile(r"(<!-- table: ([a-z_-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -87,9 +84,9 @@ def written_zoo() -> str:
     apart = [row["set"] for row in results if is_kept(row) is not None and is_apart(*count_right(row))]
     note = (
         "Even if every promised accuracy were exactly right, the accuracy that is measured on so few images "
-        f"would be in the interval on only {expected:.1f} of {len(counts)} sets, on average. On {len(apart)} of "
-        f"{len(counts)} sets ({', '.join(apart)}) the promise and the measured accuracy differ by more than "
-        "chance (95%, beta-binomial)."
+        f"would be in the interval on only {expected:.1f} of {len(counts)} sets, on average. On {len(apart)} "
+        f"of {len(counts)} sets ({', '.join(apart)}) the promise and the measured accuracy differ by more "
+        "than chance (95%, beta-binomial)."
     )
     return "\n".join([*table(rows), "", note]) + "\n"
 
