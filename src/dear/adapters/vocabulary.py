@@ -46,13 +46,13 @@ class Vocabulary:
         ``fusion`` are other weights of features, by name: they replace the learned ones, a feature that is
         not named keeps its own, and all are divided by their sum. 0 switches a feature off. ``decoupled``
         scores by the class feature alone. Raises SettingsError for both together, for a method without
-        fusion weights or, if decoupled, with a single feature, and for weights that are negative or all 0;
+        fusion weights or, if decoupled, with nothing to decouple, and for weights that are negative or all 0;
         UnknownNameError for other features.
         """
         if fusion is not None and decoupled:
             raise SettingsError("fusion weights do not go with decoupled, which is the class feature alone.")
         if decoupled:
-            if len(self.method.features) == 1:
+            if not self.method.can_be_decoupled:
                 raise SettingsError(f"{self.method.name} has the class feature alone: nothing to decouple.")
             return replace(self, decoupled=True, unchanged=self.unchanged or self)
         if fusion is None:

@@ -290,9 +290,9 @@ def predict_jointly(
 def _classify(
     method: Method, image: Float[Tensor, "feature item embed"], text: Float[Tensor, "class embed"]
 ) -> tuple[Float[Tensor, "item class"], Float[Tensor, "item class"]]:
-    """The logits by all features, and those by the class feature alone: the same if there is no other."""
+    """The logits by all features, and those by the class feature alone."""
     fused = method.logits(image, text)
-    return fused, fused if len(image) == 1 else method.logits(image, text, decoupled=True)
+    return fused, method.logits(image, text, decoupled=True) if method.can_be_decoupled else fused
 
 
 def _join(batches: Sequence[Float[Tensor, "batch class"]]) -> Float[Tensor, "item class"]:

@@ -222,6 +222,13 @@ class Method(nn.Module):
         del decoupled  # methods with one feature have nothing to decouple
         return self.scale * image[0] @ text.T
 
+    @property
+    def can_be_decoupled(self) -> bool:
+        """True if its decoupled ``logits`` may differ from the others: with several features, or where its
+        authors score so. Otherwise they are never asked for.
+        """
+        return len(self.features) > 1 or bool(self.declaration.decoupled_on)
+
     def training_logits(self, image: ImageFeatures, text: TextFeatures) -> Logits:
         """The ``logits`` that a loss takes: computed in the dtype of the weights, outside autocast, as in
         testing. In bfloat16, numbers between 16 and 32 are 0.125 apart.

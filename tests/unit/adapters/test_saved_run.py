@@ -20,7 +20,10 @@ from dear.evaluation.predictions import load_predictions
 from dear.evaluation.protocols import PROTOCOLS
 from dear.evaluation.records import read_record
 from dear.evaluation.resolve import MethodSetup
-from dear.methods.registry import METHODS
+from dear.methods import registry
+from dear.methods.base import Method
+from dear.methods.declaration import Declaration
+from dear.methods.registry import METHODS, register
 from tests.conftest import small_clip_of
 from tests.helpers.data import noise_dataset
 from tests.helpers.errors import refuses
@@ -84,6 +87,41 @@ def test_a_loaded_run_has_the_recorded_scores(name: str, small_clip: Clip, tmp_p
         expected = torch.from_numpy(recorded.logits)
         at = torch.from_numpy(recorded.top.astype("int64"))
         torch.testing.assert_close(logits[:, columns].gather(1, at), expected, rtol=1e-5, atol=1e-4)
+
+
+class Contrary(Method):
+    """A method with one feature that prefers the most distant class where it was not trained."""
+
+    declaration = Declaration(trains=None, decoupled_on=("classes",), image="features", text="features")
+
+    def logits(self, image: Tensor, text: Tensor, *, decoupled: bool = False) -> Tensor:
+        return (-3 if decoupled else 2) * image[0] @ text.T
+
+
+def test_a_single_feature_is_decoupled_in_runs_and_in_bundles(
+    small_clip: Clip, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Whatever the number of features, a declaration decides where ``logits`` are decoupled."""
+    name = register(f"{__name__}:Contrary").name
+    request.addfinalizer(lambda: registry._methods.pop(name))
+    path = save(small_clip, tmp_path, name, "base-to-novel")
+    zero_shot, predictor = Method(small_clip), Predictor(path, clip=small_clip)
+    for part, labels, factor in (("base", [0, 1], 2), ("novel", [2, 3], -3)):
+        names, views = [noise_dataset().classnames[label] for label in labels], views_of(small_clip, labels)
+        zero_shot.set_classes(names, noise_dataset().templates)
+        image, text = zero_shot.image_features(zero_shot.image_trunk(views))[0], zero_shot.text_features()
+        expected = factor * image @ text.T
+        recorded = load_predictions(path.with_suffix(".npz"), part)
+        at = torch.from_numpy(recorded.top.astype("int64"))
+        torch.testing.assert_close(torch.from_numpy(recorded.logits), expected.gather(1, at))
+        loaded = predictor.vocabulary(names)
+        torch.testing.assert_close(loaded.logits(loaded.image_features(views)), expected)
+        chosen = expected.argmax(dim=1) == ClassSubset(noise_dataset().test, labels).labels
+        assert read_record(path)["results"][part]["accuracy"] == pytest.approx(float(chosen.double().mean()))
+    decoupled = Predictor(path, clip=small_clip, decoupled=True)
+    torch.testing.assert_close(
+        decoupled.logits(views_of(small_clip, [0, 1])), predictor.logits(views_of(small_clip, [0, 1])) * -1.5
+    )
 
 
 def test_a_loaded_run_trains_on_and_becomes_a_bundle(small_clip: Clip, tmp_path: Path) -> None:
