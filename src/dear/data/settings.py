@@ -21,8 +21,8 @@ Layout = Literal["auto", "classes", "domains"]
 MAX_WORKERS = 8
 MOST_THREADS = 256  # that a user may ask for
 MOST_FRAMES = 1000  # of a video
-LEAST_SEED, MOST_SEED = -(2**63), 2**64 - 1
-"""Of the seeds that torch's generators accept."""
+LEAST_TORCH_SEED, MOST_TORCH_SEED = -(2**63), 2**64 - 1
+"""The seeds that torch's generators accept."""
 
 
 @dataclass(frozen=True)
@@ -192,6 +192,8 @@ def checked_templates(texts: list[str], source: str) -> tuple[str, ...]:
 
 def checked_seed(seed: int) -> int:
     """The seed, unchanged. Raises SettingsError if torch does not accept it."""
-    if not LEAST_SEED <= seed <= MOST_SEED:
-        raise SettingsError(f"the seed is {shown(seed)}: it must be from {LEAST_SEED} to {MOST_SEED}.")
+    if not LEAST_TORCH_SEED <= seed <= MOST_TORCH_SEED:
+        raise SettingsError(
+            f"the seed is {shown(seed)}: it must be from {LEAST_TORCH_SEED} to {MOST_TORCH_SEED}."
+        )
     return seed

@@ -3,5 +3,5 @@
 An `Experiment` is a `Protocol` over methods, each with its settings (`MethodSetup`), data sets, shots and
 seeds. It lists its runs (`Run`), which `launch` makes: here, in other processes, or on a cluster. `run_one`
 makes one: a `ResolvedRun` has all that its results depend on, a `Session` what it shares with others, such
-as the model. The protocol trains and tests a `Trial`, and `Trial.train` calls the training loop.
+as the model. It trains a `Trial`, which calls the training loop, and the protocol tests this.
 """

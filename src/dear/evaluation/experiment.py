@@ -21,7 +21,7 @@ from dear.training.settings import TrainSettings, check_training
 WORLD, WORLD_LARGE = "world", "world-large"
 """Names in a list of data sets for the twelve small tasks of the Attribute World, and for its tasks with many
 classes."""
-MOST_SEED = 2**63 - 1
+MOST_RECORDED_SEED = 2**63 - 1
 """Records hold no larger number."""
 
 if TYPE_CHECKING:
@@ -116,8 +116,8 @@ class Experiment(RunOptions):
             raise SettingsError("the name of the model or of its weights is empty: omit it, or give one.")
         self.protocol.check_shots(self.shots)
         for seed in self.seeds:
-            if not 0 <= seed <= MOST_SEED:
-                raise SettingsError(f"the seed is {shown(seed)}: it must be from 0 to {MOST_SEED}.")
+            if not 0 <= seed <= MOST_RECORDED_SEED:
+                raise SettingsError(f"the seed is {shown(seed)}: it must be from 0 to {MOST_RECORDED_SEED}.")
         names = dict[tuple[str, str], MethodSetup]()
         for setup in self.methods:
             if setup != names.setdefault((setup.method, file_part(setup.variant or "")), setup):

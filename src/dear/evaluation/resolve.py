@@ -59,8 +59,8 @@ class MethodSetup:
         settings: The method's settings that the user sets, by field, as in ``{"tokens": 4}``; the others are
             those of the method's authors, or the defaults (`resolve`).
         role_variant: For methods with head roles, which variant of the role table the mask is built from.
-        quantile: For methods with head roles, assign the roles anew, with this percentage of the heads at
-            each end of concept entropy.
+        quantile: For methods with head roles, assign the roles anew, with this share of the heads at each end
+            of concept entropy.
         attributes: For methods with head roles, K: the number of core attributes.
         roles: For methods with head roles, a role table of its own: a file, or the name of a packaged one.
         label: Name of these settings in records and tables, for example "CE + reg".
@@ -141,7 +141,7 @@ class MethodSetup:
         parts = [
             "" if self.roles is None else f"roles {self.roles.stem}",
             "" if self.role_variant == "roles" else self.role_variant,
-            "" if self.quantile is None else f"q = {self.quantile:g}%",
+            "" if self.quantile is None else f"q = {100 * self.quantile:g}%",
             "" if self.attributes is None else f"K = {self.attributes}",
         ]
         return ", ".join(part for part in parts if part) or None

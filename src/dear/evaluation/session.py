@@ -1,4 +1,4 @@
-"""What runs share in a process, and how a run gets all its settings."""
+"""What the runs of a process share, and looking up what a run names."""
 
 from collections.abc import Callable, Collection, Hashable
 from dataclasses import replace

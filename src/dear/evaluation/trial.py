@@ -45,7 +45,6 @@ class Trial:
         epochs: What was logged of each epoch.
         epoch_tested: The epoch in whose state it is; None if it takes no steps.
         teacher: The training of its teacher, which comes before its own; None without one.
-        unlabeled: What it learned from images without labels beside labeled ones.
         predictions: The predictions for all test images, by part of the results: base, or targets/NAME.
         train_seconds: Seconds spent on its training and its teacher's, also before an interruption, or by the
             run that made a training that it shares.
@@ -64,7 +63,6 @@ class Trial:
     epochs: list[dict[str, Any]] = field(default_factory=list, init=False)
     epoch_tested: int | None = field(default=None, init=False)
     teacher: "Trial | None" = field(default=None, init=False)
-    unlabeled: dict[str, Any] = field(default_factory=dict, init=False)
     predictions: dict[str, ImagePredictions] = field(default_factory=dict, init=False)
     train_seconds: float = field(default=0.0, init=False)
     test_seconds: float = field(default=0.0, init=False)
@@ -306,7 +304,7 @@ def build_untrained(session: Session, run: ResolvedRun) -> Method:
         roles=run.table,
         settings=run.settings,
     )
-    if run.protocol.novel_classes and not method.open_vocabulary:
+    if run.protocol.needs_open_vocabulary and not method.open_vocabulary:
         raise SettingsError(
             f"{run.setup.method} with these settings cannot score classes it was not trained on: "
             "run it with few-shot, or change the settings."

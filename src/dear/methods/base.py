@@ -72,7 +72,7 @@ class Method(nn.Module):
 
     Attributes:
         declaration: Its facts that do not depend on settings.
-        settings: The settings that it was built with.
+        settings: Its current settings: a run replaces their templates for a target.
         image_from, text_from: The layer, counted from 1, at which its span begins in each tower; depth + 1,
             the default, if it changes none.
         features: Names of the image features used for scores, "cls" first.

@@ -16,15 +16,14 @@ STYLE = "style"
 """The concept whose specialized heads the paper counts as Generalization heads."""
 
 
-def with_quantile(table: RoleTable, percent: float) -> RoleTable:
+def with_quantile(table: RoleTable, share: float) -> RoleTable:
     """Reassign roles by the paper's quantiles of the concept entropy (section 3.2), as in discovery: the q of
     a discovered table reproduces it.
 
-    Raises RoleTableError for a table without entropies (a published one) and for a percentage outside
-    (0, 50].
+    Raises RoleTableError for a table without entropies (a published one) and for a share outside (0, 0.5].
     """
-    if not 0 < percent <= 50:
-        raise RoleTableError(f"the quantile is {percent:g}%: it must be above 0% and at most 50%.")
+    if not 0 < share <= 0.5:
+        raise RoleTableError(f"the quantile is {share:g}: it must be above 0 and at most 0.5.")
     lacking = next((head for head in table.heads if head.entropy is None or head.concept is None), None)
     if lacking is not None:
         raise RoleTableError(
@@ -32,7 +31,7 @@ def with_quantile(table: RoleTable, percent: float) -> RoleTable:
             f"{lacking.head}, so roles cannot be assigned by quantile: give a computed table with --roles."
         )
     entropies = _entropies(table)
-    limits = thresholds([*entropies.values()], percent / 100)
+    limits = thresholds([*entropies.values()], share)
     general = _general_concepts(table)
 
     def assigned(head: HeadRole) -> HeadRole:
@@ -40,7 +39,7 @@ def with_quantile(table: RoleTable, percent: float) -> RoleTable:
         return replace(head, role=role, attribute=head.concept if role == "core" else None)
 
     heads = tuple(assigned(head) for head in table.heads)
-    return replace(table, source=f"{table.source}, q = {percent:g}%", heads=heads)
+    return replace(table, source=f"{table.source}, q = {100 * share:g}%", heads=heads)
 
 
 def _general_concepts(table: RoleTable) -> Collection[str]:

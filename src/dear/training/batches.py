@@ -74,7 +74,6 @@ class Batches:
 
     Attributes:
         epoch_steps: Number of batches in an epoch.
-        sizes: Number of images in each of them.
     """
 
     def __init__(
@@ -90,7 +89,7 @@ class Batches:
         self._hooks = step_hooks(method)
         self._whole: Tensor | None = None
         first, self._composed = self._order(0)
-        self.epoch_steps, self.sizes = len(first), [*map(len, first)]
+        self.epoch_steps = len(first)
 
     def load_epoch(self, epoch: int, steps: int | None = None) -> Iterator[Batch]:
         """The batches of an epoch, counted from 0, or the first ``steps``; the next batches are loaded in the

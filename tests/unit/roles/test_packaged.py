@@ -74,13 +74,14 @@ def test_the_second_table_has_roles_by_any_quantile_and_by_concept() -> None:
     table, published = named_table("textspan"), named_table("published")
     assert (table.weights, table.attributes) == (published.weights, published.attributes)
     assert {len(head.phrases) for head in table.heads} == {10}
-    assert with_quantile(table, 20).heads == table.heads
+    assert with_quantile(table, 0.2).heads == table.heads
     compared = compare(table, published)
     assert (compared.concepts.agree, compared.concepts.heads, compared.roles.agree) == (28, 43, 18)
     assert compare(by_concept(table), published).roles.agree == 35
     # 48 heads: the lowest tenth ends between the fifth and the sixth; the tables nest.
     core = [
-        {(h.layer, h.head) for h in with_quantile(table, q).heads if h.role == "core"} for q in (10, 20, 40)
+        {(h.layer, h.head) for h in with_quantile(table, q).heads if h.role == "core"}
+        for q in (0.1, 0.2, 0.4)
     ]
     assert core[0] < core[1] < core[2]
 

@@ -43,7 +43,7 @@ def test_ties_in_entropy_share_a_role(phrases: int) -> None:
             else:
                 assert head.role == ("generalization" if of_head <= ranked[32] else "mixed")
         table = RoleTable("drawn", WEIGHTS, ("a",), heads, {"general": []})
-        assert roles(with_quantile(table, 20)) == [head.attribute or head.role for head in heads]
+        assert roles(with_quantile(table, 0.2)) == [head.attribute or head.role for head in heads]
     assert ties > 0
 
 
@@ -65,30 +65,30 @@ def roles(table: RoleTable) -> list[str]:
 
 
 def test_quantiles_by_hand() -> None:
-    found = with_quantile(computed(), 30)
+    found = with_quantile(computed(), 0.3)
     # The three lowest entropies are heads 1 (style), 2 (number), 4 (shape); the highest 9, 3, 5.
     expected = ["mixed", "generalization", "other-specialized", "generalization", "shape", "generalization"]
     assert roles(found) == [*expected, "mixed", "mixed", "mixed", "generalization"]
     assert found.source == "by hand, q = 30%"
     assert [h.entropy for h in found.heads] == ENTROPY
-    found = roles(with_quantile(computed(), 10))
+    found = roles(with_quantile(computed(), 0.1))
     assert found == ["mixed", "generalization", *["mixed"] * 7, "generalization"]
 
 
 def test_what_general_means_in_a_tables_settings() -> None:
     """A list of concepts in a discovered table, a share of heads in a ground-truth one."""
-    assert roles(with_quantile(replace(computed(), settings={"general": 0.2}), 30)) == roles(
-        with_quantile(computed(), 30)
+    assert roles(with_quantile(replace(computed(), settings={"general": 0.2}), 0.3)) == roles(
+        with_quantile(computed(), 0.3)
     )
     with_share = by_concept(replace(computed(), settings={"general": 0.2}))
     assert roles(with_share) == roles(by_concept(computed()))
     assert [with_share.heads[place].role for place in (1, 2)] == ["generalization", "other-specialized"]
     listed = replace(computed(), settings={"general": ["number"]})
-    changed = with_quantile(listed, 30)
+    changed = with_quantile(listed, 0.3)
     assert [changed.heads[place].role for place in (1, 2)] == ["other-specialized", "generalization"]
     assert with_attributes(changed, 1).heads[2].role == "generalization"
     truth = named_table("ground-truth")
-    fewer = with_quantile(with_attributes(truth, 3), 20)
+    fewer = with_quantile(with_attributes(truth, 3), 0.2)
     specialized = sorted(fewer.heads, key=lambda head: head.entropy or 0.0)[:7]  # ceil(0.2 * 32)
     for head in specialized:
         is_core = head.concept in fewer.attributes
@@ -100,7 +100,7 @@ def test_what_general_means_in_a_tables_settings() -> None:
 def test_the_quantile_of_a_discovered_table_gives_that_table() -> None:
     """Of its 32 heads 11 have an entropy of 0, more than the 20% that were asked for: all are specialized."""
     table = named_table("discovered")
-    found = with_quantile(table, 100 * table.settings["quantile"])
+    found = with_quantile(table, table.settings["quantile"])
     assert roles(found) == roles(table)
     assert sum(head.role == "core" for head in found.heads) == 11
 
@@ -108,10 +108,10 @@ def test_the_quantile_of_a_discovered_table_gives_that_table() -> None:
 def test_what_a_table_cannot_be_changed_to() -> None:
     table = RoleTable("published", WEIGHTS, ("color",), (HeadRole(11, 3, "core", "color", "color"),))
     with pytest.raises(RoleTableError, match="no concept entropy for layer 11 head 3"):
-        with_quantile(table, 20)
-    for percent in (0, 51):
-        with pytest.raises(RoleTableError, match="at most 50%"):
-            with_quantile(computed(), percent)
+        with_quantile(table, 0.2)
+    for share in (0, 0.51):
+        with pytest.raises(RoleTableError, match=r"at most 0\.5"):
+            with_quantile(computed(), share)
     for count in (0, 5):
         with pytest.raises(RoleTableError):
             with_attributes(specialized(), count)

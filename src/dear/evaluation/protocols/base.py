@@ -65,7 +65,7 @@ class Protocol(ABC):
         several_shots: True if it accepts several shot counts.
         novelty: What it tests a method on that it was not trained on, if anything: methods say how they are
             scored there (`decoupled_on`).
-        novel_classes: True if it scores classes that a method was not trained on.
+        needs_open_vocabulary: True if a method must be able to score classes that it was not trained on.
         unlabeled: True if a method may train on the training images of all classes without their labels.
         shared_training: A name for its training, shared with the protocols that train in the same way.
         scored: The parts of its results that have an accuracy.
@@ -78,7 +78,7 @@ class Protocol(ABC):
     shots: ClassVar[tuple[int, ...]] = (16,)
     several_shots: ClassVar[bool] = False
     novelty: ClassVar[Novelty | None] = None
-    novel_classes: ClassVar[bool] = True
+    needs_open_vocabulary: ClassVar[bool] = True
     unlabeled: ClassVar[bool] = False
     shared_training: ClassVar[str] = ""
     scored: ClassVar[tuple[str, ...]] = ()
@@ -120,7 +120,7 @@ class Protocol(ABC):
                 f"{method.name} trains on unlabeled images of all classes that it is tested on, which "
                 f"{self.name} does not give it: run it with base-to-novel or few-shot."
             )
-        if self.novel_classes and not method.open_vocabulary:
+        if self.needs_open_vocabulary and not method.open_vocabulary:
             raise SettingsError(
                 f"{method.name} is bound to its training classes and cannot score classes that it was not "
                 f"trained on, which {self.name} tests: run it with few-shot."

@@ -18,7 +18,7 @@ class FewShot(Protocol):
     trains_as: ClassVar[tuple[str, ...]] = ("fit",)
     shots: ClassVar[tuple[int, ...]] = (1, 2, 4, 8, 16)
     several_shots: ClassVar[bool] = True
-    novel_classes: ClassVar[bool] = False
+    needs_open_vocabulary: ClassVar[bool] = False
     unlabeled: ClassVar[bool] = True
     scored: ClassVar[tuple[str, ...]] = ("all",)
 
