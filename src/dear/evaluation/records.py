@@ -4,7 +4,7 @@ report uses them too.
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 from dear.errors import DataError
 from dear.evaluation.protocols import PROTOCOLS
@@ -12,9 +12,6 @@ from dear.evaluation.protocols.base import Protocol
 from dear.reading.files import ReadingError
 from dear.reading.plain import read_json
 from dear.reading.typed import Number, shown, typed
-
-if TYPE_CHECKING:
-    from dear.evaluation.resolve import MethodSetup
 
 RECORD_NAME = re.compile(r"-\d+shot-seed-?\d+-[0-9a-f]{8}\.json\Z")
 """The end of the name that `run_name` gives to a record."""
@@ -72,12 +69,14 @@ class Record(TypedDict):
     environment: NotRequired[dict[str, str | int]]
 
 
-def run_name(protocol: Protocol, dataset: str, setup: "MethodSetup", seed: int, shots: int, key: str) -> str:
+def run_name(
+    protocol: Protocol, dataset: str, method: str, variant: str | None, seed: int, shots: int, key: str
+) -> str:
     """The name of a run's files, for example "mixed-paints-dear-all-mixed-16shot-seed1-0123abcd"; reports
     know a record by its end (`is_record_name`).
     """
-    method = setup.method.replace("++", "pp").replace("+", "-plus")  # as its folder
-    parts = [dataset, method, setup.variant or "", f"{shots}shot", f"seed{seed}", key[:8]]
+    method = method.replace("++", "pp").replace("+", "-plus")  # as its folder
+    parts = [dataset, method, variant or "", f"{shots}shot", f"seed{seed}", key[:8]]
     if protocol.trained_on is not None:
         parts.insert(0, protocol.name)
     return "-".join(map(file_part, filter(None, parts)))

@@ -320,7 +320,8 @@ class ResolvedRun:
     @property
     def name(self) -> str:
         """The name of the run's files."""
-        return run_name(self.protocol, self.source.name, self.setup, self.seed, self.shots, self.key)
+        method, variant = self.setup.method, self.setup.variant
+        return run_name(self.protocol, self.source.name, method, variant, self.seed, self.shots, self.key)
 
     def file(self, folder: Path, ending: str = ".json") -> Path:
         """The run's file in a folder, its record's by default."""

@@ -19,7 +19,7 @@ from dear.methods.registry import FROZEN
 from dear.report.drawing import Drawing
 from dear.report.grid import Cell, Grid, GridRow, csv_file, figure_latex, markdown_text
 from dear.report.plots import fusion_map, mean_curves, training_curves
-from dear.report.protocols import Figure, Summary, summaries_of
+from dear.report.protocols import summaries_of
 from dear.report.records import (
     Record,
     data_set,
@@ -45,6 +45,7 @@ from dear.report.run_mistakes import (
     mistakes_page,
 )
 from dear.report.selection import label_of, of_weights, select_runs
+from dear.report.summary import Figure, Summary
 from dear.roles.table import RoleTable
 from dear.text import plural, without_surrogates
 

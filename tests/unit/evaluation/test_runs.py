@@ -224,7 +224,7 @@ def test_names_of_files() -> None:
     words = "photographs of " * 10  # a long name is cut after a word
     names = {"cups": "cups", "c" * 250: "c" * 100, words: "-".join(["photographs-of"] * 6)}
     for data, method, start in ((name, "mmrl++", f"{part}-mmrlpp") for name, part in names.items()):
-        name = run_name(FewShot(), data, MethodSetup(method), 2, 16, "0123456789abcdef")
+        name = run_name(FewShot(), data, method, None, 2, 16, "0123456789abcdef")
         assert name == f"{start}-16shot-seed2-01234567"
 
 

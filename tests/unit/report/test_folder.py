@@ -15,7 +15,6 @@ from dear.errors import DataError, UnknownNameError
 from dear.evaluation.predictions import predictions_file
 from dear.evaluation.protocols import PROTOCOLS
 from dear.evaluation.records import is_record_name, run_name
-from dear.evaluation.resolve import MethodSetup
 from dear.report.records import read_folder
 from dear.report.report_page import write_folder_report
 from dear.writing import csv_text
@@ -122,7 +121,7 @@ def test_hidden_folders_are_not_entered(tmp_path: Path) -> None:
 
 def test_a_record_is_known_by_the_name_that_its_run_gives_it() -> None:
     for protocol, seed in product((PROTOCOLS[name]() for name in PROTOCOLS), (2, -2)):
-        name = run_name(protocol, "cups", MethodSetup("mmrl++"), seed, 16, "0123456789abcdef")
+        name = run_name(protocol, "cups", "mmrl++", None, seed, 16, "0123456789abcdef")
         assert is_record_name(f"{name}.json")
         assert not is_record_name(f"{name}.pt")
     assert not is_record_name("cups-mmrl-16shot.json")

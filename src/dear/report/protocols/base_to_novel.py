@@ -14,7 +14,6 @@ from dear.evaluation.records import part_of
 from dear.report import published
 from dear.report.grid import INTERVAL, Cell, Grid, GridRow, marked, spread_over
 from dear.report.plots import gain_bars
-from dear.report.protocols import Figure, Summary
 from dear.report.protocols.halves import (
     HALVES,
     MEASURES,
@@ -39,6 +38,7 @@ from dear.report.records import (
     runs_frame,
     settings_of,
 )
+from dear.report.summary import Figure, Summary
 from dear.stats import FEWEST, LEVEL, half_width, t_half_width
 
 NAME = "base-to-novel"

@@ -7,8 +7,8 @@ from pandas import DataFrame
 
 from dear.report.grid import Cell, Grid, GridRow, marked
 from dear.report.plots import few_shot_plot
-from dear.report.protocols import Figure, Summary
 from dear.report.records import AVERAGE, CHANCE, Record, checked, runs_frame
+from dear.report.summary import Figure, Summary
 from dear.text import plural
 
 NAME = "few-shot"

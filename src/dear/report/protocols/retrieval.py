@@ -7,8 +7,8 @@ from typing import Any
 
 from dear.evaluation.records import part_of
 from dear.report.grid import Cell, Grid, GridRow, marked
-from dear.report.protocols import Summary
 from dear.report.records import Record, grouped, method_label, record_title
+from dear.report.summary import Summary
 from dear.text import plural
 
 NAME, TITLE = "retrieval", "Retrieval by attribute"

@@ -8,7 +8,6 @@ from pandas import DataFrame
 from dear.errors import DataError
 from dear.report import published
 from dear.report.grid import Cell, Grid, GridRow, marked, spread_over
-from dear.report.protocols import Summary
 from dear.report.records import (
     AVERAGE,
     CHANCE,
@@ -19,6 +18,7 @@ from dear.report.records import (
     protocol,
     runs_frame,
 )
+from dear.report.summary import Summary
 
 TITLES = {
     "cross-dataset": "Cross-dataset transfer",
