@@ -88,7 +88,7 @@ def test_what_needs_no_more_learns(kind: str, name: str) -> None:
     trunk = method.image_trunk(images(clip))
     assert trunk.shape == (7, 1, clip.image.embed_dim)
     losses = []
-    if method.trainable and method.takes_steps:
+    if method.trainable and method.declaration.takes_steps(method.settings):
         optimizer = torch.optim.AdamW(method.trainable, lr=1e-2)
         for _ in range(12):
             optimizer.zero_grad()

@@ -230,7 +230,7 @@ def test_training_in_other_precisions_is_near(name: str, clip: Clip) -> None:
     )  # fmt: skip
     assert mixed == pytest.approx(exact, rel=0.05)
     assert cast == pytest.approx(exact, rel=0.02)
-    assert not rough.takes_steps or exact not in (mixed, cast)
+    assert not rough.declaration.takes_steps(rough.settings) or exact not in (mixed, cast)
     kinds = {one.dtype for name, one in rough.named_parameters() if "ln_" not in name}  # CLIP's LayerNorms
     assert kinds == {torch.float16}
     assert all(torch.isfinite(parameter).all() for parameter in rough.trainable)
@@ -290,8 +290,10 @@ def test_a_run_says_what_it_ran_with(name: str, clip: Clip) -> None:
     run = resolve_run(session, clip, FewShot(), [noise_dataset()], setup, seed=1, shots=2, **options)
     record, method = run_one(session, run), make(name, clip)
     used, declared = record["settings"]["train"], METHODS[name].settings.training
-    if method.takes_steps:
+    if method.declaration.takes_steps(method.settings):
         assert (used["optimizer"], used["epochs"]) == (declared.get("optimizer", "adamw"), 2)
     else:
         assert {"optimizer", "epochs"}.isdisjoint(used)
-    assert len(record["train"]["epochs"]) == 2 * (method.takes_steps and bool(method.trainable))
+    assert len(record["train"]["epochs"]) == 2 * (
+        method.declaration.takes_steps(method.settings) and bool(method.trainable)
+    )

@@ -113,7 +113,7 @@ def make(
         method.set_teacher(make(METHODS[name].teacher or "", clip, seed))
     method.set_classes(classes, TEMPLATE)
     # else it is taken untrained: steps would find nothing left to learn
-    if method.takes_steps and isinstance(method, UsesAllImages):
+    if method.declaration.takes_steps(method.settings) and isinstance(method, UsesAllImages):
         method.before_training(all_images(method))
     return method
 

@@ -171,7 +171,7 @@ class LeftOut:
         of each round. Raises as `scores`.
         """
         setup, declared = trial.run.setup, trial.run.setup.declared
-        if not declared.cheap or trial.method.takes_steps:
+        if not declared.cheap or declared.takes_steps(trial.method.settings):
             raise SettingsError(
                 f"{setup.method} is trained in steps, which takes too long to do it again without images"
             )

@@ -14,7 +14,7 @@ from dear.errors import DataError, DearError
 from dear.evaluation.experiment import Experiment, Machines, Run
 from dear.evaluation.launch import open_session, plan_runs
 from dear.evaluation.records import is_record_name, read_record
-from dear.evaluation.resolve import MethodSetup, ResolvedSettings, resolve, takes_steps
+from dear.evaluation.resolve import MethodSetup, ResolvedSettings, resolve
 from dear.evaluation.runs import RunResult
 from dear.evaluation.session import Session
 
@@ -115,15 +115,13 @@ def count_work(session: Session, run: Run) -> Work:
     for candidate in setup.candidates():
         learners.append((candidate, values := resolve(protocol, candidate, source, shots, train)))
         if (teacher := setup.declared.teacher) is not None:
-            of_teacher, student = MethodSetup(teacher), values.authors
-            learners.append(
-                (of_teacher, resolve(protocol, of_teacher, source, shots, train, student=student))
-            )
+            taught_by, student = MethodSetup(teacher), values.authors
+            learners.append((taught_by, resolve(protocol, taught_by, source, shots, train, student=student)))
     steps = 0
-    for learner, its in learners:
-        if takes_steps(learner, its.method):
-            images, of = (train_images, classes) if learner.declared.unlabeled else (shots * trained, trained)
-            steps += its.training.total_steps(images, of, its.training.epoch_steps(images))
+    for learner, settings in learners:
+        if learner.declared.takes_steps(settings.method):
+            used = (train_images, classes) if learner.declared.unlabeled else (shots * trained, trained)
+            steps += settings.training.total_steps(*used, settings.training.epoch_steps(used[0]))
     return Work(steps, sum(test_images for _, test_images, _ in known))
 
 

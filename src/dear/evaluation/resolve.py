@@ -279,9 +279,9 @@ class ResolvedRun:
         """The settings of training that change the run (`used_training`)."""
         return self._used(asdict(self.training))
 
-    def _used(self, settings: Mapping[str, Any]) -> dict[str, Any]:
-        steps = takes_steps(self.setup, self.settings)
-        return used_training(settings, steps=steps, images=self.setup.declared.trains is not None)
+    def _used(self, train: Mapping[str, Any]) -> dict[str, Any]:
+        method = self.setup.declared
+        return used_training(train, steps=method.takes_steps(self.settings), images=method.trains is not None)
 
     @property
     def weights(self) -> dict[str, Any]:
@@ -350,15 +350,10 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def takes_steps(setup: MethodSetup, settings: MethodSettings) -> bool:
-    """Whether a method with these settings is trained in steps."""
-    return setup.declared.trains == "in steps" and settings.allows_steps
-
-
 def warn_of_unused_training(setup: MethodSetup, settings: MethodSettings, train: Mapping[str, Any]) -> None:
     """Warn of settings of training that change nothing."""
-    steps = takes_steps(setup, settings)
-    used = used_training(train, steps=steps, images=setup.declared.trains is not None)
+    method = setup.declared
+    used = used_training(train, steps=method.takes_steps(settings), images=method.trains is not None)
     if unused := [f"--train.{name.replace('_', '-')}" for name in train if name not in used]:
         verb = "has" if len(unused) == 1 else "have"
         warn(f"{list_names(unused, 9)} {verb} no effect: {setup.method} is not trained in steps")

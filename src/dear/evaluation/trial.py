@@ -310,7 +310,11 @@ def build_untrained(session: Session, run: ResolvedRun) -> Method:
             "run it with few-shot, or change the settings."
         )
     training = run.training
-    if training.precision == HALF and training.optimizer != "sgd" and method.takes_steps:
+    if (
+        training.precision == HALF
+        and training.optimizer != "sgd"
+        and run.setup.declared.takes_steps(run.settings)
+    ):
         raise SettingsError(
             f"{run.setup.method} is trained with {training.optimizer}, whose squares of gradients are too "
             f"small for float16: use --train.optimizer sgd, or another precision than {HALF}."

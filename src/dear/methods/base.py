@@ -122,11 +122,6 @@ class Method(nn.Module):
         """Its name on the command line and in records."""
         return self.declaration.name
 
-    @property
-    def takes_steps(self) -> bool:
-        """Whether it is trained in steps with its settings."""
-        return self.declaration.trains == "in steps" and self.settings.allows_steps
-
     @torch.no_grad()
     def set_classes(self, classnames: Sequence[str], templates: Sequence[str]) -> None:
         """Set the classes to classify: computes the prompts' trunk and the frozen text features once.

@@ -164,6 +164,10 @@ class Declaration:
         """True if the method needs no more than these towers give, as far as it declares what it needs."""
         return gives(image, self.image or "features") and gives(text, self.text or "features")
 
+    def takes_steps(self, settings: MethodSettings) -> bool:
+        """True if it is trained in steps with these settings."""
+        return self.trains == "in steps" and settings.allows_steps
+
     @property
     def folder(self) -> str:
         """The name of its folder and recipe and the prefix of its options: "mmrlpp" for mmrl++, as in

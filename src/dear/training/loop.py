@@ -60,7 +60,7 @@ def train(
     method.text_chunk = settings.text_chunk
     if isinstance(method, UsesAllImages):
         _use_all_images(method, training_images(method, images, settings, seed, cache))
-    if not method.takes_steps:
+    if not method.declaration.takes_steps(method.settings):
         return []
     hooks, batches = step_hooks(method), Batches(method, images, settings, seed, cache)
     total = settings.total_steps(len(images), len(method.classnames), batches.epoch_steps)
