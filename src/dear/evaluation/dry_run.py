@@ -39,15 +39,14 @@ def list_runs(
     session, listed, errors = open_session(machines), list[dict[str, Any]](), list[DearError]()
     with deferred_warnings():
         by_experiment = plan_runs(session, experiments)
-        for task in chain.from_iterable(by_experiment):
-            errors += list_missing(session, task.run) if task.missing else ()
-    for experiment, tasks in zip(experiments, by_experiment, strict=True):
+        for run, _ in chain.from_iterable(by_experiment):
+            errors += () if run.key else list_missing(session, run)
+    for experiment, runs in zip(experiments, by_experiment, strict=True):
         seconds = seconds_by_method(experiment.out)
-        for task in tasks:
-            result = task.missing or task.result
+        for run, result in runs:
             if isinstance(result, DearError):
                 errors.append(result)
-            facts, work = task.run.identifying_facts(), count_work(session, task.run)
+            facts, work = run.identifying_facts(), count_work(session, run)
             facts |= {"done": isinstance(result, RunResult), **work._asdict()}
             listed.append(facts | {"seconds": seconds.get(facts["method"])})
     errors.sort(key=lambda error: not isinstance(error, DataError))

@@ -194,6 +194,8 @@ class Run:
         experiment: What it has in common with the other runs: protocol, backbone, training, folder.
         data: Names of its data sets: the one that is trained on, followed by the other ones.
         shots: Training images of each class; 0 for a method that does not train, where the protocol says so.
+        record: The file of its record, absolute because other processes may have other working folders.
+        key: The key of its record. These two are filled in once all that the run needs has been found.
     """
 
     experiment: Experiment
@@ -201,6 +203,8 @@ class Run:
     setup: MethodSetup
     seed: int
     shots: int
+    record: Path = None  # type: ignore[assignment]
+    key: str = ""
 
     def identifying_facts(self) -> dict[str, Any]:
         """The facts that identify the run in a list of runs."""

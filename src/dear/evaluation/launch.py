@@ -3,7 +3,9 @@
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +27,15 @@ from dear.errors import (
 )
 from dear.evaluation.experiment import Experiment, Machines, Run
 from dear.evaluation.resolve import ResolvedRun, warn_of_unused_training
-from dear.evaluation.runs import RunResult, check_runs
+from dear.evaluation.runs import BrokenMethods, RunResult, check_runs
 from dear.evaluation.session import Session
 from dear.evaluation.workers import (
+    LostWorkerError,
     Message,
-    Task,
+    make_runs_here,
     make_runs_in_processes,
     open_cluster,
+    read_result,
     wait_for_others,
 )
 from dear.progress import RunProgress, TrainingStep, silent
@@ -66,94 +70,97 @@ def make_runs(
     with ExitStack() as stack:
         if machines.log is not None:
             progress = stack.enter_context(log_epochs(machines.log, progress))
-        target, make = None, None
+        device = None
         if machines.cluster is not None:
-            target, make = stack.enter_context(open_cluster(machines))
-        session = open_session(machines, target)
+            device, make = stack.enter_context(open_cluster(machines))
+        session = open_session(machines, device)
         if machines.jobs > 1:
             make = partial(make_runs_in_processes, machines=machines)
+        elif machines.cluster is None:
+            make = partial(make_runs_here, session=session)
         with deferred_warnings() as notes:
             by_experiment = plan_runs(session, experiments)
-            tasks = [task for part in by_experiment for task in part]
-            for task in tasks:
-                if task.missing is not None:
-                    raise task.missing
+            planned = [*chain.from_iterable(by_experiment)]
+            for run, result in planned:
+                if isinstance(result, DearError) and not run.key:
+                    raise result
         for experiment in experiments:
             make_folder(experiment.out)
-        shown = {str(note.message) for note in notes}
+        results, shown = dict[Path, RunResult | DearError](), {str(note.message) for note in notes}
 
-        def tell(task: Task, message: Message) -> None:
-            """Show what is told of a run, and give the run its result. No warning is shown twice."""
+        def on_message(run: Run, message: Message) -> None:
+            """Show what is told of a run, and keep its result. No warning is shown twice."""
+            if isinstance(message, LostWorkerError):
+                message = read_result(run) or message
             if isinstance(message, OutputError):
                 raise message  # no other run could be written either
+            name = run.record.stem
             if isinstance(message, TrainingStep):
-                progress(task.name, message)
+                progress(name, message)
                 return
-            task.result = message
+            results[run.record] = message
             for note in message.notes if isinstance(message, RunResult) else ():
                 if note[0] not in shown:
                     shown.add(note[0])
                     warnings.showwarning(*note)
-            if isinstance(message, DearError) and len(tasks) > 1:
-                warn(f"{task.name} failed: {message}")
-            progress(task.name, None)
+            if isinstance(message, DearError) and len(planned) > 1:
+                warn(f"{name} failed: {message}")
+            progress(name, None)
 
-        for task in tasks:
-            if task.result is not None:
-                tell(task, task.result)
-        while left := _without_result(tasks):
-            if make is not None:
-                make(left, tell)
-            else:
-                for task in left:
-                    if (result := task.make(session, partial(tell, task))) is not None:
-                        tell(task, result)
-            if held := _without_result(left):
+        for run, result in planned:
+            if result is not None:
+                on_message(run, result)
+        while left := [run for run, _ in planned if run.record not in results]:
+            make(left, on_message)
+            if held := [run for run in left if run.record not in results]:
                 if WAITING not in shown:
-                    warn(f"{WAITING} {held[0].name}")
+                    warn(f"{WAITING} {held[0].record.stem}")
                 shown.add(WAITING)
                 wait_for_others(held)
-                for task in held:
-                    if (result := task.read()) is not None:
-                        tell(task, result)
-    records = [
-        [task.result.record for task in part if isinstance(task.result, RunResult)] for part in by_experiment
-    ]
-    return records, [(task.run, task.result) for task in tasks if isinstance(task.result, DearError)]
+                for run in held:
+                    if (result := read_result(run)) is not None:
+                        on_message(run, result)
+    made = [[(run, results[run.record]) for run, _ in part] for part in by_experiment]
+    records = [[result.record for _, result in part if isinstance(result, RunResult)] for part in made]
+    failed = [(run, result) for part in made for run, result in part if isinstance(result, DearError)]
+    return records, failed
 
 
-def _without_result(tasks: Sequence[Task]) -> list[Task]:
-    return [task for task in tasks if task.result is None]
-
-
-def plan_runs(session: Session, experiments: Sequence[Experiment]) -> list[list[Task]]:
-    """All runs of some experiments, grouped by experiment, resolved and checked before anything is computed.
-    Raises DearError for what would stop a run, except for data, weights and roles that are `Task.missing`,
-    and for bugs in the code of methods, which are the results of their runs.
-    Creates nothing.
+def plan_runs(
+    session: Session, experiments: Sequence[Experiment]
+) -> list[list[tuple[Run, RunResult | DearError | None]]]:
+    """All runs of some experiments, grouped by experiment, resolved and checked before anything is computed,
+    each with what is known to come of it: its record, or what is wrong with that; a bug in the code of its
+    method; or that data, weights or roles are missing: such a run has no ``key``. Raises DearError for
+    anything else that would stop a run. Creates nothing.
     """
     check_folders(experiments)
     by_experiment = []
     for experiment in experiments:
-        tasks, resolved, datasets = list[Task](), list[ResolvedRun](), dict[str, Dataset]()
+        runs, datasets = list[tuple[Run, ResolvedRun | DearError]](), dict[str, Dataset]()
         for run in experiment.runs():
             try:
-                resolved.append(session.resolve_run(run))
+                resolved = session.resolve_run(run)
             except (DataError, WeightsError, RoleTableError) as error:  # perhaps there later, as a download
-                tasks.append(Task(run, error))
+                runs.append((run, error))
                 continue
-            own_train = run.setup.train_over(experiment.train)
-            warn_of_unused_training(run.setup, resolved[-1].settings, own_train)
-            tasks.append(Task(run, resolved[-1]))
-            datasets.update(zip(run.data, resolved[-1].datasets, strict=True))
-        broken = check_runs(session, resolved, datasets)
-        for task, checked in zip([task for task in tasks if not task.missing], resolved, strict=True):
-            if task.result is None:
-                bugs = (broken.get((training.setup, training.settings)) for training in checked.trainings)
-                task.result = next(filter(None, bugs), None)
+            warn_of_unused_training(run.setup, resolved.settings, run.setup.train_over(experiment.train))
+            datasets.update(zip(run.data, resolved.datasets, strict=True))
+            record = resolved.file(experiment.out.resolve())
+            runs.append((replace(run, record=record, key=resolved.key), resolved))
+        bugs = check_runs(session, [run for _, run in runs if isinstance(run, ResolvedRun)], datasets)
+        by_experiment.append([(run, _known_result(run, resolved, bugs)) for run, resolved in runs])
         warn_of_toy(experiment.backbone.model, world=experiment.world)
-        by_experiment.append(tasks)
     return by_experiment
+
+
+def _known_result(
+    run: Run, resolved: ResolvedRun | DearError, bugs: BrokenMethods
+) -> RunResult | DearError | None:
+    if isinstance(resolved, DearError):
+        return resolved
+    found = (bugs.get((training.setup, training.settings)) for training in resolved.trainings)
+    return read_result(run) or next(filter(None, found), None)
 
 
 def check_folders(experiments: Sequence[Experiment]) -> None:

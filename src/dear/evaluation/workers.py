@@ -14,6 +14,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from multiprocessing.connection import wait
 from pathlib import Path
 from queue import SimpleQueue
@@ -26,7 +27,6 @@ from dear.backbone.device import find_device, set_threads, threads_per_job, use_
 from dear.errors import DearError, OutputError, SettingsError, installation
 from dear.evaluation.experiment import Machines, Run
 from dear.evaluation.records import find_record
-from dear.evaluation.resolve import ResolvedRun
 from dear.evaluation.runs import RunResult, files_beside, run_error, run_one, write_run
 from dear.evaluation.session import Session
 from dear.methods.registry import METHODS, PATH, register
@@ -49,105 +49,93 @@ class LostWorkerError(DearError):
         )
 
 
-class Task:
-    """A run to make, and where its record will be.
+def read_result(run: Run) -> RunResult | DearError | None:
+    """The record of a run, or what is wrong with it; None if there is none."""
+    keep_weights, variant = run.experiment.keep_weights, run.setup.variant
+    try:
+        record = find_record(run.record, with_weights=keep_weights, key=run.key, variant=variant)
+    except DearError as error:
+        return error
+    return None if record is None else RunResult(record)
 
-    Attributes:
-        missing: The error of a data set, of weights or of roles that it needs; it then has no name.
-        name: The name of its files.
-        record: The path of its record, absolute because other processes may have other working folders.
-        result: What came of it; None until then.
+
+@contextmanager
+def lock_run(run: Run) -> Iterator[bool]:
+    """Context that holds a run; False if another one does. Raises OutputError."""
+    folder = run.record.parent / UNFINISHED
+    lock = FileLock(folder / f"{run.record.stem}.lock", timeout=0)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    except (Timeout, FileNotFoundError):  # or the holder has just removed the folder
+        yield False
+        return
+    except OSError as error:
+        raise OutputError(f"cannot lock a run in {folder}: {error}; choose another --out.") from error
+    try:
+        yield True
+    finally:
+        Path(lock.lock_file).unlink(missing_ok=True)  # while locked: whoever opened it before notices
+        lock.release()
+        with suppress(OSError):  # there are others, or checkpoints
+            folder.rmdir()
+
+
+def make_run(run: Run, session: Session, on_step: OnStep = silent) -> RunResult | DearError | None:
+    """What comes of a run, or the error that it fails with; None if another command makes it. It is resolved
+    again, because other processes get names alone. The traceback of a bug goes to stderr. Other data sets
+    leave the memory, and the number of threads of this process is set.
     """
-
-    def __init__(self, run: Run, resolved: ResolvedRun | DearError) -> None:
-        """Read the record, if there is one."""
-        self.run = run
-        self.result: RunResult | DearError | None = None
-        self.missing = resolved if isinstance(resolved, DearError) else None
-        if isinstance(resolved, DearError):
-            return
-        self.name, self.record = resolved.name, resolved.file(run.experiment.out.resolve())
-        self._expected = {"key": resolved.key, "variant": resolved.setup.variant}
-        self.result = self.read()
-
-    def read(self) -> RunResult | DearError | None:
-        """Its record, or what is wrong with it; None if there is none."""
+    keep_weights = run.experiment.keep_weights
+    with lock_run(run) as is_locked:
+        if not is_locked:
+            return None
+        if (result := read_result(run)) is not None:
+            return result
+        if (name := run.setup.method) not in METHODS and PATH.fullmatch(name):
+            register(name)  # as in the process that sent the run
         try:
-            record = find_record(self.record, with_weights=self.run.experiment.keep_weights, **self._expected)
-        except DearError as error:
-            return error
-        return None if record is None else RunResult(record)
-
-    @contextmanager
-    def lock(self) -> Iterator[bool]:
-        """Context that holds the run; False if another one does. Raises OutputError."""
-        folder = self.record.parent / UNFINISHED
-        lock = FileLock(folder / f"{self.name}.lock", timeout=0)
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            lock.acquire()
-        except (Timeout, FileNotFoundError):  # or the holder has just removed the folder
-            yield False
-            return
-        except OSError as error:
-            raise OutputError(f"cannot lock a run in {folder}: {error}; choose another --out.") from error
-        try:
-            yield True
-        finally:
-            Path(lock.lock_file).unlink(missing_ok=True)  # while locked: whoever opened it before notices
-            lock.release()
-            with suppress(OSError):  # there are others, or checkpoints
-                folder.rmdir()
-
-    def make(self, session: Session, on_step: OnStep = silent) -> RunResult | DearError | None:
-        """What comes of the run, or the error that it fails with; None if another command makes it. The
-        traceback of a bug goes to stderr. Other data sets leave the memory, and the number of threads of this
-        process is set.
-        """
-        run, keep_weights = self.run, self.run.experiment.keep_weights
-        with self.lock() as is_locked:
-            if not is_locked:
-                return None
-            if (result := self.read()) is not None:
-                return result
-            if (name := run.setup.method) not in METHODS and PATH.fullmatch(name):
-                register(name)  # as in the process that sent the run
-            try:
-                with warnings.catch_warnings(record=True) as notes:
-                    session.release_datasets(but=run.data)
-                    resolved = session.resolve_run(run)
-                    if session.device.type == "cpu":
-                        set_threads(*(each.clip for each in (resolved, resolved.teacher) if each is not None))
-                    out = self.record.parent
-                    record = run_one(session, resolved, out=out, keep_weights=keep_weights, on_step=on_step)
-            except Exception as error:
-                return run_error(error, run.setup)
-        return RunResult(
-            record, [(str(note.message), note.category, note.filename, note.lineno) for note in notes]
-        )
+            with warnings.catch_warnings(record=True) as notes:
+                session.release_datasets(but=run.data)
+                resolved = session.resolve_run(run)
+                if session.device.type == "cpu":
+                    set_threads(*(each.clip for each in (resolved, resolved.teacher) if each is not None))
+                out = run.record.parent
+                record = run_one(session, resolved, out=out, keep_weights=keep_weights, on_step=on_step)
+        except Exception as error:
+            return run_error(error, run.setup)
+    shown = [(str(note.message), note.category, note.filename, note.lineno) for note in notes]
+    return RunResult(record, shown)
 
 
 Message: TypeAlias = TrainingStep | RunResult | DearError
 """What is told of a run: a step of its training, or what came of it."""
-Tell = Callable[[Task, Message], None]
+OnMessage = Callable[[Run, Message], None]
 
 
-def wait_for_others(tasks: Sequence[Task]) -> None:
+def wait_for_others(runs: Sequence[Run]) -> None:
     """Wait until another command has ended one of the runs."""
     while True:
-        for task in tasks:
-            with task.lock() as is_locked:
+        for run in runs:
+            with lock_run(run) as is_locked:
                 if is_locked:
                     return
         time.sleep(WAIT)
 
 
+def make_runs_here(runs: Sequence[Run], on_message: OnMessage, *, session: Session) -> None:
+    """Make the runs that no other command makes in this process, one after the other."""
+    for run in runs:
+        if (result := make_run(run, session, partial(on_message, run))) is not None:
+            on_message(run, result)
+
+
 def deal(
-    tasks: Sequence[Task],
+    runs: Sequence[Run],
     workers: Sequence[Any],
-    start: Callable[[Any, Task], Any],
+    start: Callable[[Any, Run], Any],
     receive: Callable[[Sequence[Any]], Iterable[tuple[Any, Message | None]]],
-    tell: Tell,
+    on_message: OnMessage,
 ) -> None:
     """Let each of some workers make one run after the other. ``start`` begins one and returns a handle, and
     ``receive`` waits for what some of the handles tell: None if another command makes the run.
@@ -155,43 +143,39 @@ def deal(
     A worker begins with its own part of the list, because neighbors share what they compute of their data,
     and goes on with the end of the longest part. One that is lost gets no other run.
     """
-    count, busy = len(workers), dict[Any, tuple[Any, list[Task], Task]]()
-    parts = [[*tasks[len(tasks) * n // count : len(tasks) * (n + 1) // count]] for n in range(count)]
+    count, busy = len(workers), dict[Any, tuple[Any, list[Run], Run]]()
+    parts = [[*runs[len(runs) * n // count : len(runs) * (n + 1) // count]] for n in range(count)]
 
-    def start_next(worker: Any, part: list[Task]) -> None:
+    def start_next(worker: Any, part: list[Run]) -> None:
         rest = part or max(parts, key=len)
         if rest:
-            task = rest.pop(0 if rest is part else -1)
-            busy[start(worker, task)] = worker, part, task
+            run = rest.pop(0 if rest is part else -1)
+            busy[start(worker, run)] = worker, part, run
 
     for worker, part in zip(workers, parts, strict=True):
         start_next(worker, part)
     while busy:
         for handle, message in receive([*busy]):
-            worker, part, task = busy[handle]
-            if isinstance(message, TrainingStep):
-                tell(task, message)
-                continue
-            del busy[handle]
-            if isinstance(message, LostWorkerError):
-                message = task.read() or message
-            else:
-                start_next(worker, part)
+            worker, part, run = busy[handle]
+            if not isinstance(message, TrainingStep):
+                del busy[handle]
+                if not isinstance(message, LostWorkerError):
+                    start_next(worker, part)
             if message is not None:
-                tell(task, message)
+                on_message(run, message)
 
 
-def make_runs_in_processes(tasks: Sequence[Task], tell: Tell, *, machines: Machines) -> None:
+def make_runs_in_processes(runs: Sequence[Run], on_message: OnMessage, *, machines: Machines) -> None:
     """Make the runs that no other command makes in processes of this machine, which take its GPUs in turn and
     end with this process. If one is lost, its run has failed, and the others go on.
     """
-    device, jobs = find_device(machines.device), min(machines.jobs, len(tasks))
+    device, jobs = find_device(machines.device), min(machines.jobs, len(runs))
     context = multiprocessing.get_context("spawn")  # a fork would share CUDA and threads
     processes = dict[Any, Any]()
 
-    def start(connection: Any, task: Task) -> Any:
+    def start(connection: Any, run: Run) -> Any:
         with suppress(OSError):  # it is lost, which receiving tells
-            connection.send(task)
+            connection.send(run)
         return connection
 
     def receive(connections: Sequence[Any]) -> Iterator[tuple[Any, Message | None]]:
@@ -211,25 +195,24 @@ def make_runs_in_processes(tasks: Sequence[Task], tell: Tell, *, machines: Machi
             )
             processes[here].start()
             there.close()
-        deal(tasks, [*processes], start, receive, tell)
+        deal(runs, [*processes], start, receive, on_message)
     finally:
         for connection, process in processes.items():
             connection.close()  # which ends the process
             process.join()
-        for task in tasks:
-            if not isinstance(task.result, RunResult):
-                with task.lock():  # removes the lock of a process that was killed
-                    pass
+        for run in runs:
+            with lock_run(run):  # removes the lock of a process that was killed
+                pass
 
 
 def _make_received(connection: Any, device: str, threads: int) -> None:
     """Make the runs that come through a connection, until its other end is closed."""
-    tasks = SimpleQueue[Task]()
+    runs = SimpleQueue[Run]()
 
     def receive() -> None:
         with suppress(EOFError, OSError):
             while True:
-                tasks.put(connection.recv())
+                runs.put(connection.recv())
         os._exit(1)  # safe at any moment, because files are renamed into place
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started this one ends it
@@ -239,7 +222,7 @@ def _make_received(connection: Any, device: str, threads: int) -> None:
         torch.cuda.set_device(device)  # else whatever names no device begins a context on the first GPU
     session = Session(device)
     while True:
-        connection.send(tasks.get().make(session, connection.send))
+        connection.send(make_run(runs.get(), session, connection.send))
 
 
 class RemoteWorker:
@@ -253,14 +236,16 @@ class RemoteWorker:
         use_threads(1)
         self.session = Session(device)
 
-    def make(self, task: Task) -> RunResult | DearError | None:
+    def make(self, run: Run) -> RunResult | DearError | None:
         """What comes of a run, with the files beside its record; None if another command makes it."""
-        result = task.make(self.session)
-        return result._replace(files=files_beside(task.record)) if isinstance(result, RunResult) else result
+        result = make_run(run, self.session)
+        return result._replace(files=files_beside(run.record)) if isinstance(result, RunResult) else result
 
 
 @contextmanager
-def open_cluster(machines: Machines) -> Iterator[tuple[torch.device, Callable[[Sequence[Task], Tell], None]]]:
+def open_cluster(
+    machines: Machines,
+) -> Iterator[tuple[torch.device, Callable[[Sequence[Run], OnMessage], None]]]:
     """The Ray cluster of some machines: "local" (a temporary one on this machine), "auto" (the running one)
     or ray://HOST:PORT. Yields what it computes on, and what makes the runs there that no other command makes.
 
@@ -289,16 +274,16 @@ def open_cluster(machines: Machines) -> Iterator[tuple[torch.device, Callable[[S
                 except ray.exceptions.RayActorError:
                     yield reference, LostWorkerError()
 
-        def make_runs(tasks: Sequence[Task], tell: Tell) -> None:
-            def tell_written(task: Task, message: Message) -> None:
-                if isinstance(message, RunResult) and task.read() is None:
-                    write_run(task.record, message.record, message.files or {})
-                tell(task, message)
+        def make_remotely(runs: Sequence[Run], on_message: OnMessage) -> None:
+            def write_result(run: Run, message: Message) -> None:
+                if isinstance(message, RunResult) and read_result(run) is None:
+                    write_run(run.record, message.record, message.files or {})
+                on_message(run, message)
 
-            workers = [remote(device.type, os.getcwd()) for _ in range(min(at_a_time, len(tasks)))]
-            deal(tasks, workers, lambda worker, task: worker.make.remote(task), receive, tell_written)
+            workers = [remote(device.type, os.getcwd()) for _ in range(min(at_a_time, len(runs)))]
+            deal(runs, workers, lambda worker, run: worker.make.remote(run), receive, write_result)
 
-        yield device, make_runs
+        yield device, make_remotely
     finally:
         ray.shutdown()
 

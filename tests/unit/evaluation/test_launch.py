@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Sequence
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,12 +19,12 @@ from dear.errors import OutputError, SettingsError, TrainingDiverged
 from dear.evaluation import session, workers
 from dear.evaluation.dry_run import list_runs
 from dear.evaluation.experiment import Machines
-from dear.evaluation.launch import check_folders, launch, make_runs
+from dear.evaluation.launch import check_folders, launch, make_runs, plan_runs
 from dear.evaluation.protocols.few_shot import FewShot
 from dear.evaluation.resolve import MethodSetup
 from dear.evaluation.runs import RunResult
 from dear.evaluation.session import Session
-from dear.evaluation.workers import LostWorkerError, Task, deal
+from dear.evaluation.workers import LostWorkerError, deal, make_run
 from dear.methods.base import Method
 from dear.methods.registry import register
 from dear.training import cache as cache_module
@@ -231,8 +230,8 @@ class Workers:
         self.started = list[tuple[str, int]]()
         self.held = list[tuple[str, int]]()
 
-    def start(self, worker: str, task: Any) -> tuple[str, int]:
-        handle = worker, task.name
+    def start(self, worker: str, run: Any) -> tuple[str, int]:
+        handle = worker, run
         self.started.append(handle)
         self.held.append(handle)
         return handle
@@ -250,11 +249,9 @@ def test_each_run_is_dealt_once() -> None:
     """To a worker first those of its part, then the last ones of the longest part; to a lost one no more.
     What another command makes is not told.
     """
-    tasks: list[Any] = [SimpleNamespace(name=number, read=lambda: None) for number in range(9)]
-    workers, told = Workers(), list[tuple[int, Any]]()
-    deal(
-        tasks, "abc", workers.start, workers.receive, lambda task, message: told.append((task.name, message))
-    )  # type: ignore[arg-type]
+    runs: Any = [*range(9)]
+    workers, told = Workers(), list[tuple[Any, Any]]()
+    deal(runs, "abc", workers.start, workers.receive, lambda run, message: told.append((run, message)))  # type: ignore[arg-type]
     assert workers.started == [
         ("a", 0), ("b", 3), ("c", 6), ("a", 1), ("b", 4), ("c", 7), ("a", 2), ("c", 8), ("a", 5),
     ]  # fmt: skip
@@ -294,8 +291,8 @@ def test_a_process_loads_the_model_and_the_data_once(tmp_path: Path, monkeypatch
         monkeypatch.setattr(session, load.__name__, counted(load))
     sweep = experiment(tmp_path / "out", methods=ZERO, seeds=(1, 2, 3, 4))
     shared = Session()
-    tasks = [Task(run, shared.resolve_run(run)) for run in sweep.runs()]
-    assert [task.make(shared).record["seed"] for task in tasks] == [1, 2, 3, 4]  # type: ignore[union-attr]
+    (planned,) = plan_runs(shared, [sweep])
+    assert [make_run(run, shared).record["seed"] for run, _ in planned] == [1, 2, 3, 4]  # type: ignore[union-attr]
     assert sorted(loads) == ["load_clip", "load_dataset"]
 
 

@@ -24,7 +24,7 @@ from dear.evaluation.resolve import MethodSetup, ResolvedRun
 from dear.evaluation.runs import run_one
 from dear.evaluation.session import Session
 from dear.evaluation.trial import Trial
-from dear.evaluation.workers import Task
+from dear.evaluation.workers import make_run
 from dear.methods.base import Method, TrainingImages
 from dear.methods.gda.method import GDA
 from dear.methods.tip_adapter.method import TipAdapter
@@ -231,9 +231,10 @@ def test_names_of_files() -> None:
 def test_only_the_data_sets_of_the_present_run_stay_in_memory(tmp_path: Path) -> None:
     options: dict[str, Any] = {"data": ("mixed-paints", "worn-fabrics"), "shots": (1,), "out": tmp_path}
     experiment = Experiment(protocol=FewShot(), methods=(ZERO,), model="tiny", **options)
-    session, (first, second), kept = Session(), experiment.runs(), list[Any]()
+    session, kept = Session(), list[Any]()
+    (((first, _), (second, _)),) = plan_runs(session, [experiment])
     for each in (first, first, second):
-        Task(each, session.resolve_run(each)).make(session)
+        make_run(each, session)
         kept.append(weakref.ref(session.resolve_run(each).source))
     gc.collect()
     assert [source() is None for source in kept] == [True, True, False]
