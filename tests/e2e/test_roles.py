@@ -184,7 +184,7 @@ def test_discover_with_concepts_of_ones_own(photos: Path, tmp_path: Path, ask: A
         ("assign SPANS --layers 9-12", "no phrases for 12 heads of layers 9, 10, 11, 12"),
         ("assign SPANS --settings.min-sizes 5000", "fewer than two clusters"),
         ("compare SPANS published", "is not a role table"),
-        ("show discovered --variant random --seed 99999999999999999999", "the seed is 999999999"),
+        ("show discovered --variant random --seed 99999999999999999999", "seed is 999999999"),
         ("ablate --data PHOTOS --heads 9", "write LAYER.HEAD"),
         ("ablate --data PHOTOS --heads 9.0", "there is no layer 9 head 0"),
     ],

@@ -112,7 +112,7 @@ def test_a_report_of_nothing_or_of_another_schema(tmp_path: Path, run: Run) -> N
         ("--shots 5", "fewer than 5 shots"),
         ("--mask role", "--mask"),
         ("--seeds one", "--seeds"),
-        ("--seeds 99999999999999999999", "the seed is 9999999999999999"),
+        ("--seeds 99999999999999999999", "seeds[0] is 9999999999999999"),
         ("--jobs 0", "jobs"),
         ("--gpus 1", "--gpus is for runs on a cluster"),
         ("--train.epochs 0", "epochs"),

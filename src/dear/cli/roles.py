@@ -9,6 +9,7 @@ from dear.cli.output import PrintableConsole
 from dear.cli.output import table as grid
 from dear.cli.parsing import Flat
 from dear.errors import SettingsError
+from dear.reading.typed import PositiveInt, check_value
 from dear.roles.settings import check_table
 from dear.text import plural
 
@@ -91,8 +92,7 @@ def command_show(
     check_table(table)
     if data is not None and html is None:
         raise SettingsError("--data is for the page: give its file with --html.")
-    if images < 1:
-        raise SettingsError(f"images is {images}: it must be at least 1.")
+    check_value("images", images, PositiveInt)
     from dear.roles.table import named_table  # loads torch: what can be refused without it is
     from dear.roles.variants import by_concept, draw_roles, shuffle_roles
 
@@ -119,10 +119,10 @@ def _inspect(table: "RoleTable", backbone: Backbone, data: str, images: int, a_h
     from dear.data.names import check_name
     from dear.roles.decompose import evenly_spaced
     from dear.roles.inspection import inspect_heads
-    from dear.roles.pictures import check_count
+    from dear.roles.pictures import ImagesOfHead
 
     check_name(data)
-    check_count(a_head)
+    check_value("images_a_head", a_head, ImagesOfHead)
     if backbone.model is None:
         model, weights = table.weights.model, backbone.pretrained or table.weights.pretrained
         backbone = replace(backbone, model=model, pretrained=None if model == TINY else weights)
@@ -313,8 +313,7 @@ def command_ablate(
     from dear.roles.table import role_table
     from dear.roles.textspan_format import layer_range
 
-    if images is not None and images < 1:
-        raise SettingsError(f"images is {images}: it must be at least 1.")
+    check_value("images", images, PositiveInt | None)
     with deferred_warnings():
         dataset = load_dataset(data)
         clip = backbone.load(world=dataset.world)

@@ -10,6 +10,7 @@ from dear.cli.options import Backbone
 from dear.cli.parsing import Flat
 from dear.cli.roles import render, write_table
 from dear.errors import SettingsError
+from dear.reading.typed import PositiveInt, check_value
 from dear.roles.settings import Preset, RoleOverrides, RoleSettings, with_preset
 
 if TYPE_CHECKING:
@@ -99,13 +100,12 @@ def command_discover(
     from dear.roles.discover import discover
     from dear.roles.inspection import inspect_heads
     from dear.roles.phrases import GENERAL, WORLD, load_pool
-    from dear.roles.pictures import check_count
+    from dear.roles.pictures import ImagesOfHead
     from dear.roles.textspan_format import layer_range, write_textspan
     from dear.world.render import WorldScenes
 
-    if images < 1:
-        raise SettingsError(f"images is {images}: it must be at least 1.")
-    check_count(images_a_head)
+    check_value("images", images, PositiveInt)
+    check_value("images_a_head", images_a_head, ImagesOfHead)
     settings = naming.role_settings()
     out, page = naming.files(spans)
     world = data is None or of_world([data])

@@ -25,6 +25,7 @@ from torch import Tensor
 from dear.data.dataset import Dataset, Images, Pictures
 from dear.data.settings import Sampling, checked_seed
 from dear.errors import DataError
+from dear.reading.typed import PositiveInt, check_value
 from dear.text import fingerprint, plural
 
 UNEVEN = 3
@@ -142,8 +143,7 @@ def _require_images(dataset: Dataset, shots: int, classes: Sequence[int]) -> Non
     """Raise DataError naming the first of some classes with too few training images, unless allowed. A class
     without any image, also to test on, is one by name alone.
     """
-    if shots < 1:
-        raise DataError(f"{shots} shots per class: at least 1 is needed.")
+    check_value("shots", shots, PositiveInt)
     if dataset.allow_fewer or dataset.balance:
         return
     images = torch.bincount(dataset.train.labels.cpu(), minlength=len(dataset.classnames)).tolist()

@@ -11,7 +11,7 @@ from dear.errors import DataError, SettingsError
 from dear.limits import require_at_most
 from dear.reading.files import ReadingError, expanded, read_lines
 from dear.reading.plain import split_list
-from dear.reading.typed import PositiveInt, Range, Share, check_fields, shown
+from dear.reading.typed import PositiveInt, Range, Seed, Share, check_fields, check_value, shown
 
 Sampling = Literal["dear", "coop"]
 """How few-shot images are drawn: see `dear.data.fewshot`."""
@@ -21,8 +21,6 @@ Layout = Literal["auto", "classes", "domains"]
 MAX_WORKERS = 8
 MOST_THREADS = 256  # that a user may ask for
 MOST_FRAMES = 1000  # of a video
-LEAST_TORCH_SEED, MOST_TORCH_SEED = -(2**63), 2**64 - 1
-"""The seeds that torch's generators accept."""
 
 
 @dataclass(frozen=True)
@@ -191,9 +189,6 @@ def checked_templates(texts: list[str], source: str) -> tuple[str, ...]:
 
 
 def checked_seed(seed: int) -> int:
-    """The seed, unchanged. Raises SettingsError if torch does not accept it."""
-    if not LEAST_TORCH_SEED <= seed <= MOST_TORCH_SEED:
-        raise SettingsError(
-            f"the seed is {shown(seed)}: it must be from {LEAST_TORCH_SEED} to {MOST_TORCH_SEED}."
-        )
+    """The seed, unchanged. Raises SettingsError if it is none."""
+    check_value("seed", seed, Seed)
     return seed

@@ -15,14 +15,20 @@ from dear.errors import DataError, SettingsError, UnknownNameError
 from dear.evaluation.protocols.base import Protocol
 from dear.evaluation.records import file_part
 from dear.evaluation.resolve import MethodSetup, ResolvedSettings, Select, resolve
-from dear.reading.typed import NonNegativeFloat, Range, check_fields, overrides_class, shown
+from dear.reading.typed import (
+    NonNegativeFloat,
+    PositiveInt,
+    Range,
+    Seed,
+    check_fields,
+    overrides_class,
+    shown,
+)
 from dear.training.settings import TrainSettings, check_training
 
 WORLD, WORLD_LARGE = "world", "world-large"
 """Names in a list of data sets for the twelve small tasks of the Attribute World, and for its tasks with many
 classes."""
-MOST_RECORDED_SEED = 2**63 - 1
-"""Records hold no larger number."""
 
 if TYPE_CHECKING:
     TrainOverrides = Mapping[str, Any]
@@ -59,8 +65,8 @@ class RunOptions(BackboneOptions):
 
     data: tuple[str, ...] | None = None
     roles: Path | None = None
-    seeds: tuple[int, ...] = (1,)
-    shots: tuple[int, ...] | None = None
+    seeds: tuple[Seed, ...] = (1,)
+    shots: tuple[PositiveInt, ...] | None = None
     train: TrainOverrides = field(default_factory=dict)
     select: Select = "last"
     dataset: DataSettings = field(default_factory=DataSettings)
@@ -82,7 +88,7 @@ class Experiment(RunOptions):
     protocol: Protocol
     methods: tuple[MethodSetup, ...]
     data: tuple[str, ...] = None  # type: ignore[assignment]  # filled in, as are shots and out
-    shots: tuple[int, ...] = None  # type: ignore[assignment]
+    shots: tuple[PositiveInt, ...] = None  # type: ignore[assignment]
     out: Path = None  # type: ignore[assignment]
     about: Mapping[str, Any] = field(default_factory=dict)
 
@@ -91,12 +97,17 @@ class Experiment(RunOptions):
         if "" in (*names, self.protocol.trained_on):
             raise DataError("a data set's name is empty: give a name or a path.")
         protocol, data = self.protocol.arrange(names)
-        shots = protocol.shots if self.shots is None else self.shots
-        out = self.out or Path(f"runs/{protocol.name}")
-        train = check_training(self.train)
-        filled = {"protocol": protocol, "data": data, "shots": shots, "out": out, "train": train}
+        filled = {
+            "protocol": protocol,
+            "data": data,
+            "seeds": tuple(self.seeds),
+            "shots": tuple(protocol.shots if self.shots is None else self.shots),
+            "train": check_training(self.train),
+            "out": self.out or Path(f"runs/{protocol.name}"),
+        }
         for name, value in filled.items():
             object.__setattr__(self, name, value)
+        check_fields(self)
         self._check()
 
     def _check(self) -> None:
@@ -115,9 +126,6 @@ class Experiment(RunOptions):
         if "" in (self.model, self.pretrained):
             raise SettingsError("the name of the model or of its weights is empty: omit it, or give one.")
         self.protocol.check_shots(self.shots)
-        for seed in self.seeds:
-            if not 0 <= seed <= MOST_RECORDED_SEED:
-                raise SettingsError(f"the seed is {shown(seed)}: it must be from 0 to {MOST_RECORDED_SEED}.")
         names = dict[tuple[str, str], MethodSetup]()
         for setup in self.methods:
             if setup != names.setdefault((setup.method, file_part(setup.variant or "")), setup):

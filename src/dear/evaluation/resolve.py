@@ -24,7 +24,8 @@ from dear.methods.declaration import (
     published_values,
 )
 from dear.methods.registry import METHODS, known_method, methods_with_roles
-from dear.reading.typed import check_overrides
+from dear.reading.typed import PositiveInt, check_fields, check_overrides
+from dear.roles.settings import Quantile
 from dear.text import list_names
 from dear.training.settings import TrainSettings, check_training, resolve_training, used_training
 
@@ -74,17 +75,17 @@ class MethodSetup:
     method: str
     settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
     role_variant: RoleVariant = "roles"
-    quantile: float | None = None
-    attributes: int | None = None
+    quantile: Quantile | None = None
+    attributes: PositiveInt | None = None
     roles: Path | None = None
     label: str | None = None
     train: Mapping[str, Any] = field(default_factory=dict, hash=False)
     each: Mapping[str, Mapping[str, Sequence[Any]]] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
-        """Raise UnknownNameError for the method, SettingsError for settings that it does not have or whose
-        values it does not take, for options of head roles or settings of training that it does not have, and
-        for values to choose among that are none or also set.
+        """Raise UnknownNameError for the method, SettingsError for values that fields do not take, for
+        settings, options of head roles and settings of training that it does not have, and for values to
+        choose among that are none or also set.
         """
         object.__setattr__(self, "method", known_method(self.method))
         settings = check_overrides(self.settings, self.declared.settings, f"the settings of {self.method}")
@@ -96,6 +97,7 @@ class MethodSetup:
             )
         object.__setattr__(self, "train", check_training(self.train, f"the training of {self.method}"))
         object.__setattr__(self, "each", check_overrides(self.each, Choices, f"each of {self.method}"))
+        check_fields(self)
         if not self.declared.trains and (self.train or self.each.get("train")):
             raise SettingsError(f"{self.method} is not trained: omit train.")
         self._check_choices()

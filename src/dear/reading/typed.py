@@ -75,6 +75,8 @@ Number = Annotated[float, Range(-3.4e38, 3.4e38)]
 """A number that float32 holds: sums, squares and margins of such numbers do not overflow."""
 Share = Annotated[float, Range(0, 1)]
 PositiveInt = Annotated[int, Range(1, LARGEST)]
+Seed = Annotated[int, Range(0, 2**63 - 1)]
+"""What torch's generators accept, and records hold."""
 NonNegativeInt = Annotated[int, Range(0, LARGEST)]
 PositiveFloat = Annotated[float, Range(0, LARGEST, above=True)]
 NonNegativeFloat = Annotated[float, Range(0, LARGEST)]
@@ -116,17 +118,20 @@ def _fit(value: Any, kind: Any, key: str) -> Any:
     if kind is Any:
         return value
     if origin is Annotated:
-        fitted = _fit(value, inner[0], key)
-        if all(bound.allows(fitted) for bound in inner[1:]):
-            return fitted
+        try:
+            fitted = _fit(value, inner[0], key)
+        except _Misfit as error:
+            if not error.is_kind or error.key != key:  # says more than that the value is of another kind
+                raise
+        else:
+            if all(bound.allows(fitted) for bound in inner[1:]):
+                return fitted
     elif origin in (Union, types.UnionType):
         for choice in inner:
             try:
                 return _fit(value, choice, key)
             except _Misfit as error:
-                if (
-                    not error.is_kind or error.key != key
-                ):  # says more than that the value is none of the choices
+                if not error.is_kind or error.key != key:  # as above
                     raise
     elif origin is Literal:
         if any(value == choice and type(value) is type(choice) for choice in inner):
@@ -134,6 +139,8 @@ def _fit(value: Any, kind: Any, key: str) -> Any:
     elif is_dataclass(kind) or typing.is_typeddict(kind) or isinstance(kind, Mapping):
         if isinstance(value, dict):
             return _fit_keys(value, kind, key)
+        if isinstance(kind, type) and is_dataclass(kind) and isinstance(value, kind):
+            return value
         if value is None and isinstance(kind, Mapping):
             return None
     elif origin in (dict, Mapping):
@@ -236,10 +243,15 @@ def check_fields(settings: Any, prefix: str = "") -> None:
     """
     kind: Any = type(settings)
     for name, annotation in _keys(kind)[0].items():
-        try:
-            _fit(_plain(getattr(settings, name)), annotation, f"{prefix}.{name}" if prefix else name)
-        except _Misfit as error:
-            raise SettingsError(f"{error.key} {error.problem}.") from None
+        check_value(f"{prefix}.{name}" if prefix else name, getattr(settings, name), annotation)
+
+
+def check_value(name: str, value: Any, annotation: Any) -> None:
+    """Raise SettingsError, in the name of an option, for a value that its annotation does not allow."""
+    try:
+        _fit(_plain(value), annotation, name)
+    except _Misfit as error:
+        raise SettingsError(f"{error.key} {error.problem}.") from None
 
 
 def _plain(value: Any) -> Any:

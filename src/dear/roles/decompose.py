@@ -22,6 +22,7 @@ from dear.data.dataset import Images
 from dear.data.images.transforms import prefetch_views
 from dear.errors import DataError, SettingsError
 from dear.progress import Progress, silent
+from dear.reading.typed import PositiveInt, check_value
 from dear.roles.textspan import Moments
 
 BATCH_VALUES = 2**28
@@ -79,8 +80,7 @@ def head_rank(clip: Clip, rank: int = 80, convention: Convention = "exact") -> i
     convention, for the three constant directions that it adds). With an attention pool it is that width for
     each head of the pool. At most the dimensions of the embedding.
     """
-    if rank < 1:
-        raise SettingsError(f"rank is {rank}: it must be at least 1.")
+    check_value("rank", rank, PositiveInt)
     tower = clip.image
     pool_heads = 1 if tower.pool is None else tower.pool.pool_heads
     dimensions, is_public = pool_heads * tower.width // tower.heads, convention == "public"

@@ -10,6 +10,7 @@ is not centered, which gives the same order.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Annotated
 
 import torch
 from jaxtyping import Float, UInt8
@@ -20,12 +21,12 @@ from dear.backbone.patch_contributions import patch_contributions
 from dear.data.dataset import Images
 from dear.data.fewshot import Subset
 from dear.data.images.transforms import load_test_views
-from dear.errors import SettingsError
 from dear.progress import Progress, silent
+from dear.reading.typed import Range, check_value
 from dear.roles.decompose import Decomposition, batches
 from dear.roles.table import Head
 
-MOST_A_HEAD = 50
+ImagesOfHead = Annotated[int, Range(0, 50)]
 SIDE = 64
 """Pixels of a thumbnail's side, or the model's own if they are fewer."""
 LOOKS = 2
@@ -85,12 +86,6 @@ class HeadGallery:
     looks: dict[Head, tuple[Look, ...]] = field(default_factory=dict)
 
 
-def check_count(a_head: int) -> None:
-    """Raise SettingsError unless a page may have so many images of a head."""
-    if not 0 <= a_head <= MOST_A_HEAD:
-        raise SettingsError(f"images a head is {a_head}: it must be from 0 to {MOST_A_HEAD}.")
-
-
 def extremes(
     scores: Float[Tensor, "item"], count: int
 ) -> tuple[list[tuple[int, float]], list[tuple[int, float]]]:
@@ -119,7 +114,7 @@ def build_gallery(
     hold the coordinates of ``images``; ``name`` names an image by its number. Each image of the page is
     loaded once. Raises SettingsError for ``a_head``.
     """
-    check_count(a_head)
+    check_value("images_a_head", a_head, ImagesOfHead)
     scores = decomposition.project(directions)
     ranked: dict[Head, HeadImages] = {}
     deviations = scores.std(dim=0, unbiased=False)

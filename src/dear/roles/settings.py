@@ -17,6 +17,8 @@ CoreMask = Literal["exclusive", "eq9"]
 KINDS = ("discovered", "ground-truth", "published", "textspan")
 """Kinds of packaged tables, in order of preference."""
 
+Quantile = Annotated[float, Range(0, 0.5, above=True)]
+"""The paper's q: the share of the heads at each end of concept entropy."""
 DEFAULT_K = 5
 """Core attributes if the heads have as many concepts, as in the paper."""
 
@@ -59,7 +61,7 @@ class RoleSettings:
 
     convention: Literal["public", "exact"] = "public"
     rule: Literal["quantile", "concept"] = "quantile"
-    quantile: Annotated[float, Range(0, 0.5, above=True)] = 0.2
+    quantile: Quantile = 0.2
     k: NonNegativeInt | None = None
     attributes: tuple[str, ...] = ()
     general: tuple[str, ...] = ("style",)

@@ -20,10 +20,8 @@ def with_quantile(table: RoleTable, share: float) -> RoleTable:
     """Reassign roles by the paper's quantiles of the concept entropy (section 3.2), as in discovery: the q of
     a discovered table reproduces it.
 
-    Raises RoleTableError for a table without entropies (a published one) and for a share outside (0, 0.5].
+    Raises RoleTableError for a table without entropies (a published one).
     """
-    if not 0 < share <= 0.5:
-        raise RoleTableError(f"the quantile is {share:g}: it must be above 0 and at most 0.5.")
     lacking = next((head for head in table.heads if head.entropy is None or head.concept is None), None)
     if lacking is not None:
         raise RoleTableError(
@@ -89,8 +87,6 @@ def with_attributes(table: RoleTable, count: int) -> RoleTable:
         return table
     core = Counter(h.attribute for h in table.heads if h.role == "core")
     if count < len(table.attributes):
-        if count < 1:
-            raise RoleTableError(f"{count} core attributes: at least 1 is needed.")
         frequent = sorted(table.attributes, key=lambda a: -core[a])[:count]
         attributes = tuple(a for a in table.attributes if a in frequent)
     else:

@@ -24,7 +24,7 @@ from dear.data.fewshot import (
 )
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
-from dear.errors import DataError
+from dear.errors import DataError, SettingsError
 from tests.helpers.data import Noise, noise_dataset
 from tests.helpers.errors import refuses
 from tests.unit.data.photos import load, picture
@@ -217,4 +217,4 @@ class TestBalance:
 
 def test_one_shot_is_the_least() -> None:
     assert len(draw_few(numbered(), 1, 1)[0].indices) == 3
-    refuses(DataError, "at least 1", draw_few, numbered(), 0, 1)
+    refuses(SettingsError, "shots is 0", draw_few, numbered(), 0, 1)

@@ -29,14 +29,14 @@ GOOD = Experiment(protocol=CrossDataset(), out=Path("out"), data=("tags",), meth
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"seeds": (1, 2**63)}, f"seed is {2**63}"),
-        ({"seeds": (-1,)}, "seed is -1"),
+        ({"seeds": (1, 2**63)}, rf"seeds\[1\] is {2**63}: it must be a whole number from 0 to 9,223,"),
+        ({"seeds": (-1,)}, r"seeds\[0\] is -1"),
         ({"seeds": ()}, "no seed"),
         ({"data": ("tags", "source")}, "source is both"),
         ({"data": ("tags", "")}, "name is empty"),
         ({"protocol": CrossDataset("")}, "name is empty"),
         ({"shots": (1, 2)}, "single number of shots"),
-        ({"shots": (0,)}, "shots are"),
+        ({"shots": (0,)}, r"shots\[0\] is 0: it must be a whole number from 1 "),
         ({"dataset": DataSettings(groups="other=site")}, "unknown data set of --dataset.groups .other."),
         ({"protocol": Retrieval(), "methods": (MethodSetup("coop"),)}, "coop has no attribute features"),
         ({"train": {"epochs": 0}}, "epochs is 0"),
@@ -45,6 +45,27 @@ GOOD = Experiment(protocol=CrossDataset(), out=Path("out"), data=("tags",), meth
 def test_an_experiment_that_cannot_be(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(DearError, match=message):
         replace(GOOD, **changes)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"quantile": 20}, "quantile is 20: it must be a number above 0 and at most 0\\.5"),
+        ({"quantile": 0.0}, "quantile is 0\\.0"),
+        ({"attributes": 0}, "attributes is 0"),
+        ({"role_variant": "none"}, "role_variant is 'none': it must be one of roles, all-isolated"),
+    ],
+)
+def test_a_method_that_cannot_be(options: dict[str, Any], message: str) -> None:
+    """Refused before anything is loaded, as numbers of an experiment are."""
+    with pytest.raises(SettingsError, match=message):
+        MethodSetup("dear", **options)
+
+
+def test_numbers_may_be_of_any_sequence() -> None:
+    """Also of one that is no list."""
+    experiment = replace(GOOD, seeds=range(1, 4), shots=range(2, 3))
+    assert [(run.seed, run.shots) for run in experiment.runs()] == [(1, 2), (2, 2), (3, 2)]
 
 
 @pytest.mark.parametrize(

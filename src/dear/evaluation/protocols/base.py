@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from dear.errors import DataError, SettingsError
 from dear.methods.declaration import Declaration, Novelty
 from dear.methods.registry import METHODS, USUAL
-from dear.reading.typed import shown
 
 if TYPE_CHECKING:
     from dear.data.dataset import Dataset
@@ -147,7 +146,7 @@ class Protocol(ABC):
 
     def check_shots(self, shots: Sequence[int]) -> None:
         """Raise SettingsError for numbers of shots that do not fit its table."""
-        if not shots or min(shots) < 1:
-            raise SettingsError(f"shots are {shown([*shots])}: each must be at least 1.")
+        if not shots:
+            raise SettingsError("there are no shots: give at least one number.")
         if len(shots) > 1 and not self.several_shots:
             raise SettingsError(f"shots are {[*shots]}: {self.name} takes a single number of shots.")
