@@ -110,7 +110,7 @@ def time_batch(options: argparse.Namespace, model: Any, clip: Clip, names: list[
             "plain": lambda: best(normalize(clip.encode_image(clip.normalize_pixels(pixels)), dim=-1)),
             "DeAR": lambda: method.logits(method.image_features(method.image_trunk(pixels)), text).argmax(1),
             "DeAR and frozen": both,
-            "DeAR+": lambda: plus.logits(plus.image_features(plus.image_trunk(pixels)), text_plus).argmax(1),
+            "DeAR+": lambda: plus.logits(plus.image_features(view(None)), text_plus).argmax(1),
         }
         flops: dict[str, Any] = {kind: measure.count_flops(run) for kind, run in work.items()}  # warms up too
         flops["open_clip"] = None  # torch does not count the attention that it fuses there

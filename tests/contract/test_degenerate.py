@@ -17,7 +17,7 @@ from dear.methods.base import Method, TrainingImages
 from dear.methods.dear_plus import DearPlusSettings
 from dear.methods.declaration import MethodSettings
 from dear.methods.gda import GdaSettings
-from dear.methods.optional import LearnsUnlabeled, UsesAllImages, keep_known_scores, read_out
+from dear.methods.optional import LearnsUnlabeled, UsesAllImages, keep_known_scores
 from dear.methods.registry import METHODS, build_method
 from dear.methods.tip_adapter import TipAdapterSettings
 from tests.helpers.methods import SETTINGS, TEMPLATE, MakeClip, role_table, seeded
@@ -82,7 +82,7 @@ class Case:
         @torch.no_grad()
         def view(number: int | None) -> Tensor:
             shifted = drawn.roll(0 if number is None else number + 1, dims=3)
-            return read_out(method, method.image_trunk(shifted))
+            return method.read_out(method.image_trunk(shifted))
 
         return TrainingImages(labels, view, number_groups(self.groups, labels))
 
@@ -125,7 +125,7 @@ def build(name: str, settings: MethodSettings | None, roles: bool, clip: Clip, c
 
 @torch.no_grad()
 def score(method: Method, pictures: Float[Tensor, "item 3 20 20"]) -> Float[Tensor, "item class"]:
-    return method.logits(method.image_features(method.image_trunk(pictures)), method.text_features())
+    return method(pictures)
 
 
 @pytest.mark.parametrize(("name", "settings", "roles", "cases"), VARIANTS)
@@ -164,7 +164,7 @@ def fit(method: Method, images: TrainingImages, others: Float[Tensor, "other 3 2
         tensors |= {f"left-out scores {number}": of for number, of in enumerate(method.fitted.left_out)}
     if isinstance(method, LearnsUnlabeled):
         with torch.no_grad():
-            readout = read_out(method, method.image_trunk(others))
+            readout = method.read_out(method.image_trunk(others))
         gain = method.add_unlabeled(images, TrainingImages(torch.full((3,), -1), lambda _: readout))
         tensors |= {name: torch.tensor(value) for name, value in gain.items()}
     return tensors | method.stored_tensors()

@@ -21,7 +21,7 @@ from dear.evaluation.runs import run_one
 from dear.evaluation.session import Session
 from dear.methods.atprompt import AtPromptSettings
 from dear.methods.base import Method, TrainingImages
-from dear.methods.optional import UsesAllImages, read_out, step_hooks
+from dear.methods.optional import UsesAllImages, step_hooks
 from dear.methods.registry import METHODS, build_method, methods_on
 from tests.conftest import CONTEXT, MEAN, STD, WORDS
 from tests.helpers.bundles import fitted
@@ -71,7 +71,7 @@ def make(name: str, clip: Clip) -> Method:
     method.set_classes(CLASSES, TEMPLATE)
 
     def view(_number: int | None) -> torch.Tensor:
-        return read_out(method, method.image_trunk(images(clip)))
+        return method.read_out(method.image_trunk(images(clip)))
 
     if isinstance(method, UsesAllImages):
         method.before_training(TrainingImages(LABELS, view))
@@ -137,7 +137,7 @@ def test_a_run_and_its_bundle(name: str, tmp_path: Path) -> None:
     bundle.save_pretrained(tmp_path / "bundle")
     predictor = Predictor(Bundle.from_pretrained(tmp_path / "bundle"), clip=clip)
     with torch.no_grad():
-        expected = method.image_features(method.image_trunk(images(clip))).transpose(0, 1)
+        expected = method.image_features(method.read_out(method.image_trunk(images(clip)))).transpose(0, 1)
     torch.testing.assert_close(predictor.encode(images(clip)), expected)
     with pytest.raises(WeightsError, match="no layers or attention heads"):
         attention_maps(method, images(clip)[0], 1, 0)

@@ -85,7 +85,7 @@ def test_it_learns_and_leaves_the_frozen_weights_alone(kind: str, name: str) -> 
     clip = clip_of(kind)
     method = make(name, clip)
     before = state(clip)
-    features = method.image_features(method.image_trunk(images()))
+    features = method.image_features(method.read_out(method.image_trunk(images())))
     torch.testing.assert_close(features.norm(dim=-1), torch.ones(features.shape[:-1]))
     if method.trainable:
         parts = method.loss(method.image_trunk(images()), LABELS, *target(method))

@@ -107,7 +107,7 @@ def test_the_layout_says_where_the_patches_are(name: str, clip: Clip) -> None:
         return attend(query, key, value, bias)
 
     block.attend = watched
-    method.image_features(trunk)
+    method.image_features(method.read_out(trunk))
     learned = seen[0].shape[2] - 26
     first = 1 + learned * layout.before_patches
     torch.testing.assert_close(
@@ -183,7 +183,7 @@ def test_classes_can_be_changed_and_changed_back(
 @torch.no_grad()
 def test_features_have_unit_norm_and_the_declared_shape(name: str, clip: Clip) -> None:
     method = make(name, clip)
-    image, text = method.image_features(method.image_trunk(images())), method.text_features()
+    image, text = method.image_features(method.read_out(method.image_trunk(images()))), method.text_features()
     assert image.shape == (len(method.features), 7, 17)
     assert text.shape == method.frozen_text.shape == (3, 17)
     for features in (image, text, method.frozen_text):
@@ -201,7 +201,7 @@ def test_fused_scores_lie_within_the_temperature(name: str, clip: Clip) -> None:
     scale = float(getattr(method, "scale", clip.scale))
     if method.declaration.cosine_scores:
         assert scores(method).abs().max() <= scale * (1 + 1e-6)
-    image, text = method.image_features(method.image_trunk(images())), method.text_features()
+    image, text = method.image_features(method.read_out(method.image_trunk(images()))), method.text_features()
     if not method.declaration.cosine_scores and len(method.features) > 1:
         of_class = method.evidence(image, text)[0]
         torch.testing.assert_close(scores(method, decoupled=True), of_class, rtol=0, atol=1e-5)
@@ -241,8 +241,8 @@ def test_results_do_not_depend_on_the_rest_of_the_batch(name: str, make_small_cl
     method = make(name, make_small_clip(dtype=torch.float64))
     with torch.no_grad():
         trunk = method.image_trunk(images(torch.float64))
-        whole = method.image_features(trunk)
-        torch.testing.assert_close(method.image_features(trunk[3:5]), whole[:, 3:5], rtol=0, atol=1e-12)
+        whole, part = (method.image_features(method.read_out(tokens)) for tokens in (trunk, trunk[3:5]))
+        torch.testing.assert_close(part, whole[:, 3:5], rtol=0, atol=1e-12)
     assert whole.dtype == torch.float64
 
 

@@ -76,7 +76,7 @@ def test_few_prompts_are_in_memory(
     for values in method.parameters():
         values.add_(torch.randn(values.shape, generator=seeded(5), dtype=values.dtype) / 10)
     method.set_classes(names, TEMPLATE)
-    image = method.image_features(method.image_trunk(images(torch.float64)))
+    image = method.image_features(method.read_out(method.image_trunk(images(torch.float64))))
     frozen, text = method.frozen_text, method.text_features()
     scores = method.logits(image, text)
     allowed = few_at_once(monkeypatch, clip, 2)
@@ -110,7 +110,9 @@ def test_scores_are_of_the_classes_that_are_set(name: str, parameter: str, small
     method = make(name, small_clip)
     with torch.no_grad():
         getattr(method, parameter).copy_(torch.randn(getattr(method, parameter).shape, generator=seeded(3)))
-        image = method.image_features(method.image_trunk(torch.rand(2, 3, 20, 20, generator=seeded(2))))
+        image = method.image_features(
+            method.read_out(method.image_trunk(torch.rand(2, 3, 20, 20, generator=seeded(2))))
+        )
         text = method.frozen_text
         scores = method.logits(image, text)
         torch.testing.assert_close(method.logits(image, method.text_features()), scores, rtol=0, atol=0)

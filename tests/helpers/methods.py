@@ -24,7 +24,7 @@ from dear.methods.dear import DearSettings
 from dear.methods.dear.method import Dear
 from dear.methods.dear_plus import DearPlusSettings
 from dear.methods.declaration import MethodSettings
-from dear.methods.optional import ComputesTargets, HasTeacher, UsesAllImages, read_out, step_hooks
+from dear.methods.optional import ComputesTargets, HasTeacher, UsesAllImages, step_hooks
 from dear.methods.prograd import ProGradSettings
 from dear.methods.prolip import ProLipSettings
 from dear.methods.promptsrc import PromptSrcSettings
@@ -124,7 +124,7 @@ def all_images(method: Method) -> TrainingImages:
 
     @torch.no_grad()
     def view(_number: int | None) -> Tensor:
-        return read_out(method, method.image_trunk(images().to(like)))
+        return method.read_out(method.image_trunk(images().to(like)))
 
     return TrainingImages(LABELS, view)
 
@@ -145,7 +145,7 @@ LABELS = torch.tensor([0, 1, 2, 0, 2, 1, 1])
 
 @torch.no_grad()
 def scores(method: Method, decoupled: bool = False) -> Tensor:
-    features = method.image_features(method.image_trunk(images()))
+    features = method.image_features(method.read_out(method.image_trunk(images())))
     return method.logits(features, method.text_features(), decoupled=decoupled)
 
 

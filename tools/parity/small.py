@@ -20,7 +20,7 @@ from dear.backbone.loading.convert import to_clip
 from dear.backbone.preprocess import Preprocess
 from dear.methods.base import Method, TrainingImages
 from dear.methods.declaration import published_values
-from dear.methods.optional import ComputesTargets, HasTeacher, UsesAllImages, read_out, step_hooks
+from dear.methods.optional import ComputesTargets, HasTeacher, UsesAllImages, step_hooks
 from dear.methods.registry import METHODS, build_method
 
 FOLDER = Path(__file__).parents[2] / "tests/parity/public"
@@ -117,7 +117,7 @@ def all_images(method: Method) -> TrainingImages:
     """The images of all steps as those that are trained on; a random view is that of another seed."""
 
     def view(seed: int | None) -> Tensor:
-        return read_out(method, method.image_trunk(images(seed or 0).flatten(0, 1)))
+        return method.read_out(method.image_trunk(images(seed or 0).flatten(0, 1)))
 
     return TrainingImages(LABELS.flatten(), view)
 

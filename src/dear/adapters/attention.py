@@ -40,7 +40,7 @@ def attention_maps(
         if not first <= number <= last:
             raise SettingsError(f"{axis} {number} does not exist: choose from {first} to {last}.")
     with recorded(image_block(method, layer)) as passes:
-        method.image_features(method.image_trunk(pixels[None].to(tower.projection)))
+        method.image_features(method.read_out(method.image_trunk(pixels[None].to(tower.projection))))
     # The first pass is that of the method; a frozen second one (for a loss, say) comes later.
     weights = passes[0][0, head].float().cpu()
     side, before, layout = tower.side, int(tower.has_class_token), token_layout(method)

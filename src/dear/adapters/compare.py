@@ -31,7 +31,7 @@ from dear.report.mistakes import WORST, image_rows, percent, title_of
 from dear.report.render import gallery_photo, render_page, write_page
 from dear.stats import GROUPED, LEVEL, group_share_interval, paired_difference
 from dear.text import list_names, plural, printable
-from dear.training.cache import Cache, Readouts
+from dear.training.cache import Cache, ReadoutStore
 from dear.writing import require_writable
 
 PAGE = "comparison.html"
@@ -277,7 +277,7 @@ def compare_predictors(
         )
     images, labels = Subset(dataset.test, is_common.nonzero().flatten()), labels[is_common]
     common = tuple(first.classes[number] for number, _ in pairs)
-    cache = Cache(readouts=Readouts(DataSettings().cache_folder()))
+    cache = Cache(readouts=ReadoutStore(DataSettings().cache_folder()))
     runs, right_of_all, others = list[Predictions](), list[int](), list[tuple[str, ...]]()
     for predictor, columns in zip(predictors, torch.tensor(pairs).T, strict=True):
         among_all = predict_images(predictor, images, columns[labels], cache=cache)

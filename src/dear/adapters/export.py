@@ -27,7 +27,7 @@ from dear.curation.outliers import Refusal
 from dear.data.sources.table import NONE
 from dear.errors import ExportError, OutputError, first_line, installation
 from dear.methods.base import Method
-from dear.methods.optional import features_and_frozen, image_block
+from dear.methods.optional import image_block
 from dear.training.seeding import generator
 from dear.writing import output_file
 
@@ -76,17 +76,15 @@ class ExportedModel(nn.Module):
         ]
 
     def forward(self, pixels: Float[Tensor, "batch 3 height width"]) -> tuple[Tensor, ...]:
-        trunk = self.method.image_trunk(pixels)
-        if self.refusal is None:
-            image, frozen = self.method.image_features(trunk), trunk
-        else:
-            image = features_and_frozen(self.method, trunk)
-            image, frozen = image[:-1], image[-1]
+        readout = self.method.read_out(self.method.image_trunk(pixels))
+        image = self.method.image_features(readout)
         features = image.transpose(0, 1)
         if self.method.declaration.text_depends_on_image:
             return (features,)
         logits = self.method.logits(image, self.text, decoupled=self.decoupled)  # type: ignore[arg-type]
-        refused = () if self.refusal is None else (self.refusal(frozen, logits.argmax(dim=1)),)
+        refused = []
+        if self.refusal is not None:
+            refused = [self.refusal(self.method.frozen_image(readout), logits.argmax(dim=1))]
         evidence = self.method.evidence(image, self.text, decoupled=self.decoupled)  # type: ignore[arg-type]
         shares = (logits / self.temperature).softmax(dim=1)
         return logits, shares, *refused, features, evidence.transpose(0, 1)

@@ -44,7 +44,7 @@ from dear.evaluation.session import Session
 from dear.evaluation.trial import Trial, copy_stored, remove_checkpoints, teacher_facts
 from dear.methods.optional import LeavesOut
 from dear.progress import OnStep, Progress, TrainingStep
-from dear.training.cache import Cache, Readouts
+from dear.training.cache import Cache, ReadoutStore
 from dear.writing import PART, UNFINISHED
 
 Made = TypeVar("Made")
@@ -178,7 +178,7 @@ def make_fit(plan: FitPlan, report: Progress) -> Fitted:
         if plan.unlabeled is not None:
             require_taken(plan.setup.method)
             images = replace(images, unlabeled=read_unlabeled(plan.unlabeled, dataset, plan.reading))
-        readouts = Readouts(plan.reading.cache_folder(), draws_by_content=True)
+        readouts = ReadoutStore(plan.reading.cache_folder(), draws_by_content=True)
         session = Session(plan.device, cache=Cache(readouts=readouts))
         session.cache.progress = report
         options: dict[str, Any] = {"seed": plan.seed, "train": plan.train, "select": plan.select}

@@ -27,9 +27,7 @@ from dear.methods.optional import (
     LearnsUnlabeled,
     LeavesOut,
     UsesAllImages,
-    features_of,
     keep_known_scores,
-    readout_key,
 )
 from dear.methods.registry import FROZEN
 from dear.methods.shared import order_by_name
@@ -217,7 +215,7 @@ class LeftOut:
 
         def view(number: int | None) -> Tensor:
             if number not in views:
-                is_shared = number is None and not readout_key(trial.method)
+                is_shared = number is None and not trial.method.readout_key
                 views[number] = self._trunk(trial)[items] if is_shared else images.view(number)
                 if number is None and not is_shared:
                     self._keep_trunk(trial)
@@ -287,5 +285,5 @@ def _compute_scores(
     """The scores of the test view of some images among the method's classes."""
     readouts = images.view(None)
     parts = readouts[rows.to(readouts.device)].split(method.clip.image.images_at_once)
-    features = torch.cat([features_of(method, part) for part in parts], dim=1)
+    features = torch.cat([method.image_features(part) for part in parts], dim=1)
     return method.logits(features, method.text_features())

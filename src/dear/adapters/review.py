@@ -37,7 +37,7 @@ from dear.reading.files import expanded, whole_path
 from dear.reading.remote import within
 from dear.report.render import THUMBNAIL, data_url, render_page, write_page
 from dear.text import without_surrogates
-from dear.training.cache import Cache, Readouts
+from dear.training.cache import Cache, ReadoutStore
 from dear.writing import csv_path, csv_rows, csv_text
 
 MAX_CARDS = 200  # on the page
@@ -234,7 +234,7 @@ def review_data(
         with deferred_warnings():
             source = read_data(data, settings, shots)
             images = prepare_data(source, setup, shots, seed, "last")
-            session = Session(device, cache=Cache(readouts=Readouts(settings.cache_folder())))
+            session = Session(device, cache=Cache(readouts=ReadoutStore(settings.cache_folder())))
             session.cache.progress = report
             name = backbone_or_default(model, pretrained, world=images.dataset.world)
             run = resolve_run(session, name, images, setup, roles, settings, seed=seed)

@@ -12,7 +12,7 @@ from dear.backbone.device import mixed
 from dear.backbone.names import Precision
 from dear.errors import SettingsError, UnknownNameError
 from dear.methods.base import Method
-from dear.methods.optional import HasFusion, WeighsFeatures, features_and_frozen
+from dear.methods.optional import HasFusion, WeighsFeatures
 
 
 @dataclass(frozen=True)
@@ -75,8 +75,10 @@ class Vocabulary:
         """Unit image features of views in [0, 1]; with ``frozen`` that of the frozen backbone after them."""
         like = self.method.clip.image.projection
         with mixed(like.device, self.precision):
-            trunk = self.method.image_trunk(pixels.to(like))
-            image = features_and_frozen(self.method, trunk) if frozen else self.method.image_features(trunk)
+            readout = self.method.read_out(self.method.image_trunk(pixels.to(like)))
+            image = self.method.image_features(readout)
+            if frozen:
+                image = torch.cat([image, self.method.frozen_image(readout)[None]])
             return image.to(like)
 
     def logits(self, image: Float[Tensor, "feature batch embed"]) -> Float[Tensor, "batch class"]:

@@ -24,7 +24,6 @@ from dear.data.images.photos import PhotoImages, group_names
 from dear.data.images.transforms import load_test_views, prefetch_views, to_unit
 from dear.errors import DataError
 from dear.methods.base import ImageFeatures, Method
-from dear.methods.optional import features_of
 from dear.progress import Progress, silent
 from dear.text import without_surrogates
 from dear.training.cache import Cache, trunk_facts
@@ -315,7 +314,7 @@ def _load_features(
     if (readouts := cache.readouts_of(method, images)) is None:
         for trunk in load_trunks(method, images, batch, cache, precision):
             with mixed(like.device, precision):
-                image = method.image_features(trunk).to(like)
+                image = method.image_features(method.read_out(trunk)).to(like)
                 plain = None
                 if frozen is not None:
                     token = frozen.continue_trunk(trunk, method.image_from)
@@ -327,7 +326,7 @@ def _load_features(
         tokens = rows if frozen is None else readouts.read(frozen, images, indices, precision)
         for read, token in zip(rows.split(batch), tokens.split(batch), strict=True):
             with mixed(like.device, precision):
-                image = features_of(method, read).to(like)
+                image = method.image_features(read).to(like)
                 plain = None if frozen is None else frozen.image_features(token).to(like)
             yield image, plain
 

@@ -22,7 +22,7 @@ from dear.evaluation.experiment import Run
 from dear.evaluation.resolve import MethodSetup, ResolvedRun
 from dear.methods.registry import check_towers
 from dear.roles.table import RoleTable, find_role_table, role_table
-from dear.training.cache import Cache, Readouts
+from dear.training.cache import Cache, ReadoutStore
 from dear.training.settings import check_training
 
 T = TypeVar("T")
@@ -112,7 +112,7 @@ class Session:
     def resolve_run(self, run: Run) -> ResolvedRun:
         """A run of an experiment with all its settings, and with what they name. Raises DearError."""
         shared, setup = run.experiment, run.setup
-        self.cache.readouts = self.cache.readouts or Readouts(shared.dataset.cache_folder())
+        self.cache.readouts = self.cache.readouts or ReadoutStore(shared.dataset.cache_folder())
         datasets = tuple(self.dataset(name, shared.dataset, run.data[0]) for name in run.data)
         clip = self.clip(*shared.backbone, shared.named_by)
         shared.dataset.require_short_side(clip.image_size)

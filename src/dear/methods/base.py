@@ -25,7 +25,7 @@ from dear.methods.declaration import Declaration, MethodSettings
 Trunk = Float[Tensor, "batch token width"]
 """The input of a method's image span: the trunk's output."""
 Readout = Float[Tensor, "batch token width"]
-"""What a method reads of images, from which their features follow: trunk outputs, or fewer numbers."""
+"""What a method reads of images, from which their features follow: trunk outputs, or a smaller array."""
 ImageFeatures = Float[Tensor, "feature batch embed"]
 TextFeatures = Float[Tensor, "class embed"]
 Logits = Float[Tensor, "batch class"]
@@ -80,6 +80,7 @@ class Method(nn.Module):
             refused. As declared, unless its settings decide.
         target: The frozen features that its loss compares with, if any: of "trunk" outputs (`frozen_image`),
             of each "view", or of the "whole" image, resized to a square (both `ComputesTargets`).
+        readout_key: What its readouts depend on beside the backbone; empty for trunk outputs.
         text_chunk: Number of prompts in the text span at a time, to save memory; 0 for all.
     """
 
@@ -90,6 +91,7 @@ class Method(nn.Module):
     features: tuple[str, ...] = ("cls",)
     open_vocabulary: bool
     target: ClassVar[Literal["trunk", "view", "whole"] | None] = None
+    readout_key: str = ""
     text_chunk: int = 0
 
     clip: Clip
@@ -178,10 +180,16 @@ class Method(nn.Module):
         before = tower.layers(tokens, layer, tower.depth - 1)
         return tower.span(before, tower.depth, read=_class_token(tokens))
 
+    def read_out(self, trunk: Trunk) -> Readout:
+        """What image features are made of, which no training changes. If it is smaller than the trunk's
+        outputs, it is cached in their place, under ``readout_key``.
+        """
+        return trunk
+
     @torch.no_grad()
-    def frozen_image(self, trunk: Trunk) -> Float[Tensor, "batch embed"]:
-        """The frozen CLIP's unit class feature, from the method's trunk output."""
-        return self.class_feature(trunk)
+    def frozen_image(self, readout: Readout) -> Float[Tensor, "batch embed"]:
+        """The frozen CLIP's unit class feature."""
+        return self.class_feature(readout)
 
     def class_feature(self, trunk: Trunk, change: Change = UNCHANGED) -> Float[Tensor, "batch embed"]:
         """The unit class feature at the end of the span, with a change if given."""
@@ -193,13 +201,14 @@ class Method(nn.Module):
         out = self.clip.image.span(trunk, self.image_from, change, read=read)
         return self.clip.image.finish(out[:, 0])
 
-    def image_features(self, trunk: Trunk) -> ImageFeatures:
+    def image_features(self, readout: Readout) -> ImageFeatures:
         """Unit image features, one per name in ``features``; by default the frozen class feature."""
-        return self.frozen_image(trunk).unsqueeze(0)
+        return self.frozen_image(readout).unsqueeze(0)
 
     def forward(self, images: Float[Tensor, "batch 3 height width"]) -> Logits:
         """The scores of the current classes for images in [0, 1], at the size of the model."""
-        return self.logits(self.image_features(self.image_trunk(images)), self.text_features())
+        readout = self.read_out(self.image_trunk(images))
+        return self.logits(self.image_features(readout), self.text_features())
 
     def text_features(self) -> TextFeatures:
         """Unit text features of the classes, without the part of prompts that depends on the image; the
@@ -248,7 +257,7 @@ class Method(nn.Module):
         views of all images precede the second ones.
         """
         del frozen
-        image, text = self.image_features(trunk), self.text_features()
+        image, text = self.image_features(self.read_out(trunk)), self.text_features()
         return {"loss": self.label_loss(self.training_logits(image, text), labels)}
 
     def label_loss(self, scores: Logits, labels: Labels) -> Float[Tensor, ""]:

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from dear.backbone.block import Block
-from dear.methods.base import ImageFeatures, Losses, Method, Readout, TokenLayout, TrainingImages, Trunk
+from dear.methods.base import Losses, Method, TokenLayout, TrainingImages
 
 
 class StepHooks:
@@ -116,28 +116,6 @@ class ResizesTensors:
         raise NotImplementedError
 
 
-class HasReadout:
-    """Its image features follow from fewer numbers than the trunk outputs, which are cached in their place.
-
-    Attributes:
-        readout_key: What these depend on beside the backbone; "" if they are the trunk outputs.
-    """
-
-    readout_key: str = ""
-
-    def read_out(self, trunk: Trunk) -> Readout:
-        """What the image features are made of: it does not change in training."""
-        raise NotImplementedError
-
-    def features_of(self, readout: Readout) -> ImageFeatures:
-        """The image features of what `read_out` gave."""
-        raise NotImplementedError
-
-    def features_and_frozen(self, trunk: Trunk) -> ImageFeatures:
-        """``image_features``, and after them the frozen CLIP's class feature."""
-        raise NotImplementedError
-
-
 class WeighsFeatures:
     """Learns how much each of its image features counts.
 
@@ -180,35 +158,13 @@ class TrainsBlocks:
 
 OPTIONAL = (
     *(StepHooks, UsesAllImages, LeavesOut, LearnsUnlabeled, HasTeacher, ComputesTargets, ResizesTensors),
-    *(HasReadout, WeighsFeatures, HasFusion, PlacesTokens, TrainsBlocks),
+    *(WeighsFeatures, HasFusion, PlacesTokens, TrainsBlocks),
 )
 
 
 def step_hooks(method: Method) -> StepHooks:
     """What is done around the steps of a method."""
     return method if isinstance(method, StepHooks) else StepHooks()
-
-
-def readout_key(method: Method) -> str:
-    """What a method's readout depends on beside the backbone; "" if it is the trunk outputs."""
-    return method.readout_key if isinstance(method, HasReadout) else ""
-
-
-def read_out(method: Method, trunk: Trunk) -> Readout:
-    """What a method's image features are made of, and what of an image is cached."""
-    return method.read_out(trunk) if isinstance(method, HasReadout) else trunk
-
-
-def features_of(method: Method, readout: Readout) -> ImageFeatures:
-    """The image features of what `read_out` gave."""
-    return method.features_of(readout) if isinstance(method, HasReadout) else method.image_features(readout)
-
-
-def features_and_frozen(method: Method, trunk: Trunk) -> ImageFeatures:
-    """A method's image features, and after them the frozen CLIP's class feature."""
-    if isinstance(method, HasReadout):
-        return method.features_and_frozen(trunk)
-    return torch.cat([method.image_features(trunk), method.frozen_image(trunk)[None]])
 
 
 def keep_known_scores(method: Method, *, keep: bool = True) -> None:

@@ -29,7 +29,7 @@ from dear.data.images.transforms import (
     whole_view,
 )
 from dear.methods.base import Method, Readout, TrainingImages
-from dear.methods.optional import ComputesTargets, LeavesOut, read_out, step_hooks
+from dear.methods.optional import ComputesTargets, LeavesOut, step_hooks
 from dear.training.cache import Cache, trunk_facts
 from dear.training.seeding import generator
 from dear.training.settings import TrainSettings
@@ -167,7 +167,7 @@ class Batches:
 
         def compute() -> Tensor:
             with mixed(self.like.device, self.settings.precision):
-                return self.method.frozen_image(trunk)
+                return self.method.frozen_image(self.method.read_out(trunk))
 
         return self.cache.get("target", draw.key, compute)
 
@@ -273,7 +273,7 @@ def training_images(
 
         trunk = cache.get("trunk", view_key(method, images, settings.precision, *facts), compute)
         with mixed(like.device, settings.precision):
-            return torch.cat([read_out(method, part) for part in trunk.split(at_once)]).to(like)
+            return torch.cat([method.read_out(part) for part in trunk.split(at_once)]).to(like)
 
     return TrainingImages(images.labels.to(like.device), view, number_groups(images))
 

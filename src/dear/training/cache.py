@@ -22,7 +22,6 @@ from dear.data.images.photos import LoadedImages, image_hashes
 from dear.data.images.transforms import load_test_views, prefetch
 from dear.errors import warn
 from dear.methods.base import Method, Readout
-from dear.methods.optional import read_out, readout_key
 from dear.methods.registry import frozen_clip
 from dear.progress import Progress, silent
 from dear.text import fingerprint
@@ -50,7 +49,7 @@ class Cache:
         progress: Called while all training images are encoded.
     """
 
-    def __init__(self, limit_bytes: int = CACHE_BYTES, readouts: "Readouts | None" = None) -> None:
+    def __init__(self, limit_bytes: int = CACHE_BYTES, readouts: "ReadoutStore | None" = None) -> None:
         self.limit, self.bytes, self.readouts = limit_bytes, 0, readouts
         self.progress: Progress = silent
         self._groups: dict[Hashable, dict[tuple[Part, Hashable], Tensor]] = {None: {}}
@@ -80,17 +79,17 @@ class Cache:
                 self.bytes += size
         return tensor
 
-    def readouts_of(self, method: Method, images: Images) -> "Readouts | None":
+    def readouts_of(self, method: Method, images: Images) -> "ReadoutStore | None":
         """The readouts, for a method that reads little of each image and images that have a content."""
         base, _ = leave_subsets(images, torch.arange(0))
-        is_small = readout_key(method) or method.image_from > method.clip.image.depth
+        is_small = method.readout_key or method.image_from > method.clip.image.depth
         return self.readouts if is_small and isinstance(base, LoadedImages) else None
 
 
-class Readouts:
-    """What methods read of images (`HasReadout`, or the class token after the last layer), by the content of
-    each image and what encodes it. The cache folder keeps it, so that no later fit or run decodes and encodes
-    this image again.
+class ReadoutStore:
+    """What methods read of images (`Method.read_out`, or the class token after the last layer), by the
+    content of each image and what encodes it. The cache folder keeps it, so that no later fit or run decodes
+    and encodes this image again.
 
     The last digits of a product of matrices depend on the number of rows. So on a CPU as many images always
     go through the tower together, and what is read of one is the same whichever of the others are known.
@@ -180,7 +179,7 @@ def _encode(
     with mixed(like.device, precision):
         trunk = first.image_trunk(pixels).to(like)
         trunks = (method.continue_trunk(trunk, first.image_from) for method in methods)
-        read = [read_out(method, own)[:count] for method, own in zip(methods, trunks, strict=True)]
+        read = [method.read_out(own)[:count] for method, own in zip(methods, trunks, strict=True)]
         return [rows.to(like).cpu().contiguous() for rows in read]
 
 
@@ -189,7 +188,7 @@ def _readout_name(method: Method, *facts: object) -> bytes:
     clip, like = method.clip, method.clip.image.projection
     backbone = clip.identity.sha256, clip.preprocess, like.dtype, like.device.type
     software = torch.__version__, torch.backends.cpu.get_cpu_capability(), torch.get_num_threads()
-    read = readout_key(method) or method.image_from
+    read = method.readout_key or method.image_from
     return fingerprint(*map(str, (*backbone, *software, read, *facts))).encode()
 
 

@@ -22,7 +22,7 @@ from dear.methods.registry import build_method
 from dear.roles.table import find_role_table
 from dear.training import cache as cache_module
 from dear.training.batches import training_images
-from dear.training.cache import Cache, Readouts
+from dear.training.cache import Cache, ReadoutStore
 from dear.training.settings import TrainSettings
 from dear.writing import locked
 from tests.helpers.pictures import save_picture
@@ -194,7 +194,7 @@ def test_batches_change_no_prediction(tmp_path: Path) -> None:
     images, clip = photos_module.PhotoImages(tmp_path, rows), load_clip("tiny")
     probabilities = list[Tensor]()
     for batch, is_kept in ((1, True), (5, True), (12, False), (7, False)):
-        cache = Cache(readouts=Readouts(tmp_path / str(batch)) if is_kept else None)
+        cache = Cache(readouts=ReadoutStore(tmp_path / str(batch)) if is_kept else None)
         method = build_method("dear+", clip, torch.Generator(), roles=find_role_table(clip))
         method.set_classes(("house", "sea", "tree"), ("a photo of a {}.",))
         with pytest.MonkeyPatch.context() as patch:

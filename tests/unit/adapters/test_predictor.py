@@ -117,7 +117,7 @@ def test_other_classes_by_name(name: str, make_small_clip: MakeClip) -> None:
     got = predictor.logits(images(), OTHERS)
     method.set_classes(OTHERS, TEMPLATE)
     with torch.no_grad():
-        features = method.image_features(method.image_trunk(images()))
+        features = method.image_features(method.read_out(method.image_trunk(images())))
         want = method.logits(
             features, method.text_features(), decoupled="classes" in method.declaration.decoupled_on
         )

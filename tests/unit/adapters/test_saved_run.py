@@ -79,7 +79,9 @@ def test_a_loaded_run_has_the_recorded_scores(name: str, small_clip: Clip, tmp_p
         if not {names[label] for label in labels} <= {*method.classnames}:
             method.set_classes([names[label] for label in labels], noise_dataset().templates)
         with torch.no_grad():
-            features = method.image_features(method.image_trunk(views_of(small_clip, labels)))
+            features = method.image_features(
+                method.read_out(method.image_trunk(views_of(small_clip, labels)))
+            )
             is_novel = part == "novel" and "classes" in method.declaration.decoupled_on
             logits = method.logits(features, method.text_features(), decoupled=is_novel)
         columns = [method.classnames.index(names[label]) for label in labels]

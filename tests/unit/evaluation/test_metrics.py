@@ -53,7 +53,7 @@ def test_against_a_plain_loop(small_clip: Clip) -> None:
     decoupled = []
     for item in range(31):
         view = eval_views(images.load(torch.tensor([item])), 20)
-        features = method.image_features(method.image_trunk(view))
+        features = method.image_features(method.read_out(method.image_trunk(view)))
         label = int(images.labels[item])
         guesses = [int(method.logits(features, text, decoupled=d)[0].argmax()) for d in (False, True)]
         hits[CLASSES[label]].append(float(guesses[0] == label))
@@ -194,10 +194,10 @@ def test_all_classes_at_once_against_a_plain_loop(setup: MethodSetup, small_clip
         view = eval_views(dataset.test.load(torch.tensor([item])), 20)
         with torch.no_grad():
             text = method.text_features()
-            features = method.image_features(method.image_trunk(view))
+            features = method.image_features(method.read_out(method.image_trunk(view)))
             fused = method.logits(features, text)[0]
             alone = method.logits(features, text, decoupled=True)[0]
-            plain = frozen.logits(frozen.image_features(frozen.image_trunk(view)), frozen.text_features())[0]
+            plain = frozen(view)[0]
         score = {
             name: alone if setup.method == "mmrl" and at >= 2 else fused for at, name in enumerate(names)
         }

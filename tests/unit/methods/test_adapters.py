@@ -14,7 +14,6 @@ from dear.evaluation.experiment import Experiment
 from dear.evaluation.protocols import PROTOCOLS
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.resolve import MethodSetup
-from dear.methods.optional import features_of
 from dear.methods.registry import METHODS
 from dear.training.batches import training_images
 from dear.training.cache import Cache
@@ -92,7 +91,7 @@ class TestLinearProbe:
         assert train(method, data, TrainSettings(), seed=4) == []
         images = training_images(method, data, TrainSettings(), 4, Cache(0))
         with torch.no_grad():
-            features = features_of(method, images.view(None))
+            features = method.image_features(images.view(None))
             found = method.logits(features, method.text_features())
         assert torch.equal(found.argmax(dim=1), data.labels)  # seven images in 17 dimensions
 

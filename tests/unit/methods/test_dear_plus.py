@@ -72,13 +72,13 @@ def fit_on_noise(method: Method, labels: Sequence[int]) -> Any:
 
 @torch.no_grad()
 def terms(method: DearPlus, count: int = 5) -> Tensor:
-    features = method.image_features(method.image_trunk(images(count, seed=5)))
+    features = method.image_features(method.read_out(method.image_trunk(images(count, seed=5))))
     return method.evidence(features, method.text_features())
 
 
 def test_readouts_are_contributions_by_share(small_clip: Clip) -> None:
     method, pixels = build(small_clip), images(4)
-    frozen, groups = method.readouts(method.image_trunk(pixels))
+    frozen, *groups = method.read_out(method.image_trunk(pixels)).unbind(dim=1)
     normalized = small_clip.normalize_pixels(pixels)
     contributions = head_contributions(small_clip.image, normalized, [4, 5])
     embedding = contributions.total()
@@ -86,8 +86,8 @@ def test_readouts_are_contributions_by_share(small_clip: Clip) -> None:
     color = color + 0.75 * contributions.heads[:, 1, 2]
     length = embedding.norm(dim=1, keepdim=True)
     torch.testing.assert_close(frozen, embedding / length, rtol=0, atol=1e-5)
-    torch.testing.assert_close(groups[:, 0], color / length, rtol=0, atol=1e-5)
-    assert not groups[:, 2].any()
+    torch.testing.assert_close(groups[0], color / length, rtol=0, atol=1e-5)
+    assert not groups[2].any()
     assert method.without_heads == ("texture",)
 
 
@@ -116,7 +116,7 @@ def test_without_a_table_the_embedding_is_the_only_attribute(small_clip: Clip) -
     assert method.image_from == small_clip.image.depth + 1
     assert method.fingerprint_fields()["roles"] is None
     fit_on_noise(method, (0, 1, 2, 0, 2, 1, 1))
-    features = method.image_features(method.image_trunk(images(3)))
+    features = method.image_features(method.read_out(method.image_trunk(images(3))))
     embedding = small_clip.encode_image(small_clip.normalize_pixels(images(3)))
     torch.testing.assert_close(features[1], normalize(embedding, dim=-1), rtol=0, atol=1e-5)
     assert method.evidence(features, method.text_features())[1].any()
@@ -124,10 +124,10 @@ def test_without_a_table_the_embedding_is_the_only_attribute(small_clip: Clip) -
 
 def test_features_hold_everything_else_at_its_mean(small_clip: Clip) -> None:
     method = fitted(small_clip)
-    trunk = method.image_trunk(images(4))
-    frozen, groups = method.readouts(trunk)
-    features = method.image_features(trunk)
-    torch.testing.assert_close(features[2], normalize(groups[:, 1] + method.remainder[1], dim=-1))
+    readout = method.read_out(method.image_trunk(images(4)))
+    frozen, *groups = readout.unbind(dim=1)
+    features = method.image_features(readout)
+    torch.testing.assert_close(features[2], normalize(groups[1] + method.remainder[1], dim=-1))
     torch.testing.assert_close(features[3], normalize(method.remainder[2], dim=-1).expand(4, -1))
     expected = normalize(frozen + frozen @ method.correction, dim=-1)
     torch.testing.assert_close(features[0], expected)
@@ -137,7 +137,7 @@ def test_scores_are_the_exact_sum_of_the_terms(small_clip: Clip) -> None:
     method = fitted(small_clip)
     with torch.no_grad():
         method.strengths[:] = torch.tensor([0.5, 0.3, 0.2, 0.0])
-        features = method.image_features(method.image_trunk(images(5)))
+        features = method.image_features(method.read_out(method.image_trunk(images(5))))
         text = method.text_features()
         parts = method.evidence(features, text)
         assert torch.equal(method.logits(features, text), parts.sum(dim=0))
@@ -153,7 +153,7 @@ def test_the_terms_are_bayes_factors_of_the_gaussians(small_clip: Clip) -> None:
     method = fitted(small_clip, spread=1.5)
     with torch.no_grad():
         method.strengths[:] = torch.tensor([1.0, 1.0, 2.0, 0.0])
-    features = method.image_features(method.image_trunk(images(5, seed=5)))
+    features = method.image_features(method.read_out(method.image_trunk(images(5, seed=5))))
     found, whitening = terms(method), method.whitening[1].double()
     inverse = whitening @ whitening.T
     for row in range(5):

@@ -13,7 +13,7 @@ from dear.methods.dear_plus import DearPlusSettings
 from dear.methods.dear_plus.fitting import compute_class_scores, fit, with_strengths
 from dear.methods.dear_plus.gaussian import SHRINKAGES, BayesFactors, LabeledGaussians
 from dear.methods.dear_plus.strengths import PRIOR
-from dear.methods.dear_plus.unlabeled import Readouts
+from dear.methods.dear_plus.unlabeled import AttributeViews
 from tests.unit.methods.slow_gaussians import (
     CLASSES,
     SHRINKAGE,
@@ -98,7 +98,7 @@ def test_labeled_images_that_do_not_differ_give_no_evidence_with_others() -> Non
     points, others = drawn(CLASSES, 1, 7).repeat_interleave(2, dim=0), drawn(5, 7, seed=2)
     labels, shares = torch.arange(CLASSES).repeat_interleave(2), torch.full((5, CLASSES), 0.25).double()
     fitted = LabeledGaussians(points, labels, CLASSES, 1.0)
-    mixture = Readouts(points, others, fitted.variance, fitted.strength).gaussians(labels, shares)
+    mixture = AttributeViews(points, others, fitted.variance, fitted.strength).gaussians(labels, shares)
     assert float(mixture.freedom) == 0
     assert not mixture.whitening.any()
     assert not mixture.evidence().factors(others, 1.0).any()

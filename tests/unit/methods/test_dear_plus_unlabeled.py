@@ -17,7 +17,7 @@ from dear.methods.dear_plus.strengths import PRIOR
 from dear.methods.dear_plus.unlabeled import (
     ALPHA_OF_SHARING,
     WEIGHTS,
-    Readouts,
+    AttributeViews,
     fit_weights,
     fit_with_others,
     share_out,
@@ -32,13 +32,13 @@ def draw(*shape: int, seed: int = 1) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def build_readouts(labels: Tensor = LABELS) -> tuple[list[Readouts], Tensor]:
+def build_readouts(labels: Tensor = LABELS) -> tuple[list[AttributeViews], Tensor]:
     """Of each attribute; and the prior of the others."""
     centers = draw(ATTRIBUTES, CLASSES, EMBED, seed=2)
     of_others = torch.arange(OTHERS) % CLASSES
     labeled = centers[:, labels][:, :, None] + draw(ATTRIBUTES, len(labels), VIEWS, EMBED, seed=3)
     others = centers[:, of_others] + draw(ATTRIBUTES, OTHERS, EMBED, seed=4)
-    readouts = [*map(Readouts, labeled, others, (0.7, 1.3), (3.0, 5.0))]
+    readouts = [*map(AttributeViews, labeled, others, (0.7, 1.3), (3.0, 5.0))]
     return readouts, draw(OTHERS, CLASSES, seed=5)
 
 
@@ -78,7 +78,7 @@ def test_one_round_in_one_dimension_by_hand() -> None:
     """Classes at -1 and 1, two images each, 0.5 off: S / N = 0.25, shrunk to 0.25 it stays, d is 4 / 5."""
     labeled = torch.tensor([-1.5, -0.5, 0.5, 1.5], dtype=torch.float64)[:, None, None]
     others, labels = torch.tensor([[0.25]], dtype=torch.float64), torch.tensor([0, 0, 1, 1])
-    readouts, prior = Readouts(labeled, others, 0.25, 1.0), torch.zeros(1, 2, dtype=torch.float64)
+    readouts, prior = AttributeViews(labeled, others, 0.25, 1.0), torch.zeros(1, 2, dtype=torch.float64)
     mixture = share_out([readouts], labels, prior, 1.0, rounds=1)
     gap = (1.25**2 - 0.75**2) / 0.25 / 2  # of log densities; the surplus of both classes is the same
     share = 1 / (1 + math.exp(-ALPHA_OF_SHARING / math.sqrt(4 / 5) * gap))  # of the class at 1
@@ -145,7 +145,7 @@ def test_scores_are_of_fits_that_know_nothing_of_the_images() -> None:
         shrinkage = LabeledGaussians(features[rows], labels[rows], CLASSES, settings.spread).shrinkage
         variance, strength = float(squares / (images * VIEWS * EMBED)), images / (1 / shrinkage - 1)
         prior = normalize(others[0] + others[0] @ correction, dim=-1) @ examples.text.T
-        readouts = Readouts(features[rows], of_others, variance, strength)
+        readouts = AttributeViews(features[rows], of_others, variance, strength)
         [gaussians] = share_out([readouts], labels[rows], prior, weight)
         return gaussians
 

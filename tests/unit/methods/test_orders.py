@@ -40,7 +40,7 @@ def score(
     targets = torch.tensor([numbers[labels[item]] for item in items])
     if isinstance(method, UsesAllImages):
         method.before_training(TrainingImages(targets, trunk))
-    features = method.image_features(method.image_trunk(draw(7, 5)))
+    features = method.image_features(method.read_out(method.image_trunk(draw(7, 5))))
     scores = [method.logits(features, method.text_features())]
     if name == "dear+":
         back = torch.tensor(items).argsort()

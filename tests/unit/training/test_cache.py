@@ -20,11 +20,10 @@ from dear.data.dataset import Images
 from dear.data.fewshot import Subset
 from dear.data.images.photos import PhotoImages
 from dear.methods.base import Method
-from dear.methods.optional import HasReadout
 from dear.methods.zero_shot.method import ZeroShot
 from dear.training import cache as cache_module
 from dear.training.batches import Batches, training_images
-from dear.training.cache import Cache, Readouts
+from dear.training.cache import Cache, ReadoutStore
 from dear.training.settings import TrainSettings
 from tests.conftest import small_clip_of
 from tests.helpers.data import few
@@ -79,7 +78,7 @@ def test_parts_share_one_bound() -> None:
     assert (found, cache.bytes) == ([True, True, False], 2 * BYTES)
 
 
-class Reader(ZeroShot, HasReadout):
+class Reader(ZeroShot):
     """Reads three times the class feature."""
 
     def __init__(self, clip: Clip) -> None:
@@ -103,7 +102,7 @@ def images(tmp_path: Path) -> PhotoImages:
 
 def read(folder: Path, method: Method, images: PhotoImages, *items: int) -> tuple[Tensor, int]:
     """What a new process reads of some images, by default of all, and how many of them it encodes."""
-    readouts, indices = Readouts(folder), torch.tensor(items or range(len(images)))
+    readouts, indices = ReadoutStore(folder), torch.tensor(items or range(len(images)))
     return readouts.read(method, images, indices, "32-true"), len(readouts.encoded)
 
 
@@ -139,7 +138,7 @@ class TestReadouts:
             assert read(folder, method, images)[1] == 18
         rows = [(path, 0) for path in images.paths]
         assert read(folder, methods[0], PhotoImages(tmp_path, rows, short_side=21))[1] == 18
-        readouts = Readouts(folder)
+        readouts = ReadoutStore(folder)
         readouts.read(methods[0], images, everything, "bf16-mixed")
         assert len(readouts.encoded) == 18
         small_clip.preprocess = replace(view, interpolation="bilinear")
@@ -177,7 +176,7 @@ class TestReadouts:
         else:
             folder.mkdir()
             (folder / "features.sqlite").write_bytes(b"damaged")
-        readouts, everything = Readouts(folder), torch.arange(19)
+        readouts, everything = ReadoutStore(folder), torch.arange(19)
         with warnings.catch_warnings(record=True) as notes:
             warnings.simplefilter("always")
             first = readouts.read(ZeroShot(small_clip), images, everything, "32-true")
@@ -203,7 +202,7 @@ class TestReadouts:
 
     def test_images_without_content_have_none(self, small_clip: Clip, images: PhotoImages) -> None:
         """And methods that read much of each image."""
-        cache = Cache(readouts=Readouts(images.folder))
+        cache = Cache(readouts=ReadoutStore(images.folder))
         assert cache.readouts_of(ZeroShot(small_clip), images) is cache.readouts
         assert cache.readouts_of(ZeroShot(small_clip), few()) is None
         assert cache.readouts_of(small_dear(small_clip), images) is None
@@ -220,7 +219,7 @@ def read_views(
         encoded[0] += len(pixels)
         return encode(methods, pixels, precision)
 
-    cache = Cache(readouts=Readouts(folder, draws_by_content=by_content))
+    cache = Cache(readouts=ReadoutStore(folder, draws_by_content=by_content))
     found = training_images(ZeroShot(clip), images, settings, 3, cache)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cache_module, "_encode", count)

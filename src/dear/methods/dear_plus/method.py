@@ -14,14 +14,14 @@ from torch import Tensor, nn
 from dear.backbone.clip import Clip, span_start
 from dear.backbone.head_contributions import grouped_contributions
 from dear.errors import RoleTableError
-from dear.methods.base import ImageFeatures, Logits, Method, TextFeatures, TrainingImages, Trunk
+from dear.methods.base import ImageFeatures, Logits, Method, Readout, TextFeatures, TrainingImages, Trunk
 from dear.methods.dear_plus import METHOD, DearPlusSettings
 from dear.methods.dear_plus.correction import corrected
 from dear.methods.dear_plus.fitting import Examples, Fit, by_attribute, fit
 from dear.methods.dear_plus.gaussian import Evidence
 from dear.methods.dear_plus.strengths import weigh
 from dear.methods.dear_plus.unlabeled import fit_with_others
-from dear.methods.optional import HasReadout, LearnsUnlabeled, LeavesOut, ResizesTensors, WeighsFeatures
+from dear.methods.optional import LearnsUnlabeled, LeavesOut, ResizesTensors, WeighsFeatures
 from dear.methods.shared import (
     name_hashes,
     order_by_name,
@@ -38,7 +38,7 @@ COMPUTED = ("remainder", "center", "whitening", "freedom", "parts", "threshold")
 """Buffers that are computed from the training images."""
 
 
-class DearPlus(Method, HasReadout, LeavesOut, LearnsUnlabeled, ResizesTensors, WeighsFeatures):
+class DearPlus(Method, LeavesOut, LearnsUnlabeled, ResizesTensors, WeighsFeatures):
     """Nothing is injected and no gradient passes through CLIP: an image is encoded as by the frozen CLIP. e
     is its embedding, u(v) = v / |v|, t_k CLIP's text feature of class k. All of this is [ours].
 
@@ -167,47 +167,34 @@ class DearPlus(Method, HasReadout, LeavesOut, LearnsUnlabeled, ResizesTensors, W
             self.trained.copy_(name_hashes(classnames))
 
     @torch.no_grad()
-    def readouts(
-        self, trunk: Trunk
-    ) -> tuple[Float[Tensor, "batch embed"], Float[Tensor, "batch attribute embed"]]:
-        """f_0, and z_a / |e| of each attribute, which is not of unit length."""
-        if self.roles is None:
-            frozen = self.frozen_image(trunk)
-            return frozen, frozen.unsqueeze(1)
-        embedding, groups = grouped_contributions(self.clip.image, trunk, self.image_from, self.shares)
-        length = embedding.norm(dim=-1, keepdim=True)
-        return embedding / length, groups / length.unsqueeze(-1)
-
-    def read_out(self, trunk: Trunk) -> Float[Tensor, "batch part size"]:
-        """The readouts in one tensor; without a role table the trunk outputs."""
+    def read_out(self, trunk: Trunk) -> Float[Tensor, "batch part embed"]:
+        """f_0, and z_a / |e| of each attribute, which is not of unit length; without a role table the trunk
+        outputs.
+        """
         if self.roles is None:
             return trunk
-        frozen, groups = self.readouts(trunk)
-        return torch.cat([frozen.unsqueeze(1), groups], dim=1)
+        embedding, groups = grouped_contributions(self.clip.image, trunk, self.image_from, self.shares)
+        length = embedding.norm(dim=-1, keepdim=True)
+        return torch.cat([(embedding / length).unsqueeze(1), groups / length.unsqueeze(-1)], dim=1)
 
-    def _split(
-        self, readout: Float[Tensor, "batch part size"]
+    def _parts(
+        self, readout: Readout
     ) -> tuple[Float[Tensor, "batch embed"], Float[Tensor, "batch attribute embed"]]:
-        return self.readouts(readout) if self.roles is None else (readout[:, 0], readout[:, 1:])
+        """f_0, and z_a / |e| of each attribute."""
+        if self.roles is not None:
+            return readout[:, 0], readout[:, 1:]
+        frozen = super().frozen_image(readout)
+        return frozen, frozen.unsqueeze(1)
 
-    def features_and_frozen(self, trunk: Trunk) -> ImageFeatures:
-        """f_cls, the f_a and f_0."""
-        return self._features(*self.readouts(trunk))
+    def frozen_image(self, readout: Readout) -> Float[Tensor, "batch embed"]:
+        """f_0."""
+        return self._parts(readout)[0]
 
-    def image_features(self, trunk: Trunk) -> ImageFeatures:
+    def image_features(self, readout: Readout) -> ImageFeatures:
         """f_cls and the f_a."""
-        return self.features_and_frozen(trunk)[:-1]
-
-    def features_of(self, readout: Float[Tensor, "batch part size"]) -> ImageFeatures:
-        return self._features(*self._split(readout))[:-1]
-
-    def _features(
-        self, frozen: Float[Tensor, "batch embed"], groups: Float[Tensor, "batch attribute embed"]
-    ) -> ImageFeatures:
+        frozen, groups = self._parts(readout)
         f_cls = corrected(frozen, self.correction)
-        return torch.cat(
-            [f_cls[None], by_attribute(groups, self.remainder).to(f_cls), frozen.to(f_cls)[None]]
-        )
+        return torch.cat([f_cls[None], by_attribute(groups, self.remainder).to(f_cls)])
 
     def text_features(self) -> TextFeatures:
         """The frozen text features."""
@@ -265,13 +252,13 @@ class DearPlus(Method, HasReadout, LeavesOut, LearnsUnlabeled, ResizesTensors, W
         examples = self._examples(images)
         if not examples.keeps_classes or not self.fitted.has_evidence.all():
             return {}  # a single class has no evidence
-        frozen, groups = (part.double() for part in self._split(others.view(None)))
+        frozen, groups = (part.double() for part in self._parts(others.view(None)))
         result, gain = fit_with_others(self.fitted, examples, (frozen, groups), self.settings)
         self._take(result)
         return asdict(gain)
 
     def _examples(self, images: TrainingImages) -> Examples:
-        views = [self._split(images.view(number)) for number in (None, *range(self.settings.views))]
+        views = [self._parts(images.view(number)) for number in (None, *range(self.settings.views))]
         frozen, readouts = (torch.stack(parts, dim=1).double() for parts in zip(*views, strict=True))
         text, order = float(self.clip.scale) * self.frozen_text.double(), order_by_name(self.classnames)
         groups = images.groups

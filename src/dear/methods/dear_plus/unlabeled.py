@@ -32,7 +32,7 @@ Others = tuple[Float[Tensor, "other embed"], Float[Tensor, "other attribute embe
 
 
 @dataclass(frozen=True)
-class Readouts:
+class AttributeViews:
     """What a mixture is fitted to, of one attribute.
 
     Attributes:
@@ -71,7 +71,7 @@ class Readouts:
 
 
 def share_out(
-    readouts: Sequence[Readouts],
+    readouts: Sequence[AttributeViews],
     labels: Int[Tensor, "item"],
     prior: Float[Tensor, "other class"],
     weight: float,
@@ -180,13 +180,13 @@ def fit_weights(
         """The Gaussians of some labeled images and the others, with each weight. They are shrunk as much as
         those of the labeled images alone where there are no others.
         """
-        labels, readouts = examples.labels[rows], list[Readouts]()
+        labels, readouts = examples.labels[rows], list[AttributeViews]()
         folds = None if examples.groups is None else examples.fold[rows]
         for part, points in zip(features, of_others, strict=True):
             fitted = LabeledGaussians(
                 part[rows], labels, len(examples.text), settings.spread, settings.shrinkage, folds=folds
             )
-            readouts.append(Readouts(part[rows], points, fitted.variance, fitted.strength))
+            readouts.append(AttributeViews(part[rows], points, fitted.variance, fitted.strength))
         prior = corrected(others[0], correction) @ examples.text.T
         return [share_out(readouts, labels, prior, weight) for weight in (0.0, *WEIGHTS)]
 

@@ -91,7 +91,7 @@ class PromptKD(Method, ComputesTargets, HasTeacher, ResizesTensors):
         size = self.teacher.clip.image_size
         if views.shape[-1] != size:
             views = interpolate(views, (size, size), mode="bicubic", antialias=True).clamp(0, 1)
-        return self.teacher.image_features(self.teacher.image_trunk(views))[0]
+        return self.teacher.image_features(self.teacher.read_out(self.teacher.image_trunk(views)))[0]
 
     def image_features(self, trunk: Trunk) -> ImageFeatures:
         change = image_injection(self.clip.image, self.image_prompts)
