@@ -142,7 +142,7 @@ def predict_images(
         images,
         labels=labels,
         vocabulary=(vocabulary.classes, vocabulary.text),
-        by_class_feature=vocabulary.decoupled,
+        decoupled=vocabulary.decoupled,
         precision=vocabulary.precision,
         temperature=predictor.bundle.temperature,
         **options,

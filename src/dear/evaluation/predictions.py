@@ -32,11 +32,10 @@ MOST_LOGITS, FEWEST_LOGITS = 1_000_000, 10
 """Of each image the highest logits are written: as many as make ``MOST_LOGITS`` for a part of the results,
 but at least ``FEWEST_LOGITS``.
 """
-AT_ONCE = 250  # images whose features are scored together
 BATCHES_READ = 16  # of which readouts are read at once: those that are not known are encoded together
 
 Encode = Callable[[Images], Iterable[Float[Tensor, "batch feature embed"]]]
-"""Gives unit image features in order: those of a method and, last, that of the frozen backbone."""
+"""Gives unit image features in order: those of a method, and that of the frozen backbone if it is tested."""
 
 
 @dataclass(frozen=True)
@@ -71,8 +70,8 @@ class Predictions:
         """These predictions among some of the classes, the ``columns`` of the logits, which are then called
         ``classes`` and are what ``labels`` count.
         """
-        logits, fused, decoupled = (of[:, columns] for of in (self.logits, self.fused, self.decoupled))
-        return replace(self, classes=classes, labels=labels, logits=logits, fused=fused, decoupled=decoupled)
+        scores = {name: getattr(self, name)[:, columns] for name in ("logits", "fused", "decoupled")}
+        return replace(self, classes=classes, labels=labels, **scores)
 
     @property
     def predicted(self) -> Int[Tensor, "item"]:
@@ -127,16 +126,16 @@ class ImagePredictions:
         """The predictions for the test images of a data set, or for a `Subset` of them."""
         logits, labels = predictions.logits.float() / predictions.temperature, predictions.labels
         everything = torch.arange(len(images))
-        of_images, (images, indices) = images, leave_subsets(images, everything)
-        is_grouped = any(getattr(images, "groups", ()))
-        names = group_names(of_images) if is_grouped else everything.numpy()
+        whole, indices = leave_subsets(images, everything)
+        is_grouped = any(getattr(whole, "groups", ()))
+        names = group_names(images) if is_grouped else everything.numpy()
         most = max(FEWEST_LOGITS, MOST_LOGITS // max(len(labels), 1))
         # In the order of the classes, so that the first of equals comes first.
         top = logits.topk(min(most, logits.shape[1]), dim=1).indices.sort(dim=1).values
         top = top.gather(1, logits.gather(1, top).argsort(dim=1, descending=True, stable=True))
         log_sums = [rows.double().logsumexp(dim=1) for rows in logits.split(4096)]
         small = np.min_scalar_type(len(predictions.classes))
-        photos = images if isinstance(images, PhotoImages) else None
+        photos = whole if isinstance(whole, PhotoImages) else None
         return cls(
             classes=np.array(predictions.classes, dtype=str),
             labels=labels.numpy().astype(small),
@@ -197,7 +196,7 @@ def predict(
     frozen: Method | None = None,
     batch: int | None = None,
     cache: Cache | None = None,
-    by_class_feature: bool = False,
+    decoupled: bool = False,
     precision: Precision = "auto",
     temperature: float = 1.0,
     keep_features: bool = False,
@@ -209,28 +208,28 @@ def predict(
 
     ``labels`` are by default those of the images. ``vocabulary`` is the candidate classes and their text
     features, by default those that the method is set to. ``frozen`` is the frozen backbone, set to the same
-    classes; it continues the method's trunk outputs. ``by_class_feature`` takes the logits by the class
-    feature alone in place of the fused ones. ``encode`` gives the features in place of the method.
-    ``precision`` is as in training; the logits themselves are computed in the type of the CLIP's weights:
-    float32, or float16 with 16-true.
+    classes; it continues the method's trunk outputs. ``decoupled`` takes the logits by the class feature
+    alone in place of the fused ones. ``encode`` gives the features in place of the method. ``precision`` is
+    as in training; the logits themselves are computed in the type of the CLIP's weights: float32, or float16
+    with 16-true.
     """
     like, precision = method.clip.image.projection, precision_for(method.clip, precision)
     with mixed(like.device, precision):
         classes, text = vocabulary or (tuple(method.classnames), method.text_features())
         text = text.to(like)
         frozen_text = None if frozen is None else frozen.text_features().to(like)
-    fused, decoupled, zero_shot, features, unadapted = (list[Tensor]() for _ in range(5))
+    fused, alone, zero_shot, features, unadapted = (list[Tensor]() for _ in range(5))
     done = 0
     batch = batch or method.clip.image.images_at_once
     if encode is None:
         batches = _load_features(method, images, batch, cache or Cache(0), precision, frozen)
     else:
         encoded = (part.transpose(0, 1).to(like) for part in encode(images))
-        batches = ((part[:-1], part[-1:]) for part in encoded)
+        batches = ((part[: len(method.features)], part[len(method.features) :]) for part in encoded)
     for image, plain in batches:
         by_all, by_class = _classify(method, image, text)
         fused.append(by_all)
-        decoupled.append(by_class)
+        alone.append(by_class)
         if keep_features:
             features.append(image.transpose(0, 1).cpu())
         if frozen is not None and frozen_text is not None and plain is not None:
@@ -238,11 +237,11 @@ def predict(
             unadapted.append(plain[0].cpu())
         done += image.shape[1]
         progress("testing", done, len(images))
-    fused_logits, decoupled_logits = _join(fused), _join(decoupled)
+    fused_logits, decoupled_logits = _join(fused), _join(alone)
     return Predictions(
         classes,
         (images.labels if labels is None else labels).cpu(),
-        decoupled_logits if by_class_feature else fused_logits,
+        decoupled_logits if decoupled else fused_logits,
         fused_logits,
         decoupled_logits,
         _join(zero_shot) if zero_shot else None,
@@ -250,40 +249,6 @@ def predict(
         temperature,
         frozen=torch.cat(unadapted) if unadapted else None,
     )
-
-
-@torch.no_grad()
-def predict_jointly(
-    method: Method,
-    part: Predictions,
-    labels: Int[Tensor, "item"],
-    new: Sequence[int],
-    *,
-    by_class_feature: bool = False,
-    zero_shot: Float[Tensor, "item class"] | None = None,
-    precision: Precision = "auto",
-) -> Predictions:
-    """Compute the logits of the same images again, among all classes that the method is set to now.
-
-    ``part`` is the result of `predict` with the images' features, so that none is encoded again. ``labels``
-    are those among all classes. ``new`` are the classes that the method was not trained on; with
-    ``by_class_feature`` their columns are by the class feature alone, beside fused ones. ``zero_shot`` are
-    the frozen backbone's logits.
-    """
-    assert part.features is not None
-    like, precision = method.clip.image.projection, precision_for(method.clip, precision)
-    with mixed(like.device, precision):
-        text = method.text_features().to(like)
-    batches = [
-        _classify(method, features.transpose(0, 1).to(like), text)
-        for features in part.features.split(AT_ONCE)
-    ]
-    fused, decoupled = map(_join, zip(*batches, strict=True))
-    logits = fused.clone()
-    if by_class_feature:
-        logits[:, [*new]] = decoupled[:, [*new]]
-    classes = tuple(method.classnames)
-    return Predictions(classes, labels.cpu(), logits, fused, decoupled, zero_shot, new=tuple(new))
 
 
 def _classify(

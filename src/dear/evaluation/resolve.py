@@ -228,6 +228,11 @@ class ResolvedRun:
         """The other data sets that are tested on."""
         return self.datasets[1:]
 
+    @property
+    def decouples(self) -> bool:
+        """True if the method scores what it was not trained on by the class feature alone here."""
+        return self.protocol.novelty in self.setup.declared.decoupled_on
+
     @cached_property
     def _resolved(self) -> tuple["ResolvedSettings", ...]:
         """All settings where it would train on each of its data sets, those of the first candidate."""
@@ -302,9 +307,7 @@ class ResolvedRun:
         """
         if self.candidates:
             return _digest(json.dumps([candidate.key for candidate in self.candidates]))
-        what = self.protocol.fingerprint
-        if self.protocol.novelty in self.setup.declared.decoupled_on:
-            what += " decoupled"
+        what = self.protocol.fingerprint + " decoupled" * self.decouples
         if self.target_settings:
             by_name = {name: asdict(settings) for name, settings in self.target_settings.items()}
             what += f" {json.dumps(by_name, sort_keys=True)}"

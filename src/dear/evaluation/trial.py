@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from dear.backbone.clip import Clip, fill
@@ -17,8 +16,9 @@ from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import ClassSubset, Pick, Unlabeled, draw_few
 from dear.errors import DataError, SettingsError
 from dear.evaluation.environment import start_counting
-from dear.evaluation.metrics import JointScores, Scores, compute_scores, evaluate, separation
-from dear.evaluation.predictions import ImagePredictions, Predictions, predict, predict_jointly
+from dear.evaluation.joint import Tested, score_jointly
+from dear.evaluation.metrics import Scores, compute_scores, evaluate
+from dear.evaluation.predictions import ImagePredictions, predict
 from dear.evaluation.resolve import ResolvedRun
 from dear.evaluation.session import Session
 from dear.methods.base import Method
@@ -71,8 +71,7 @@ class Trial:
 
     def __post_init__(self) -> None:
         self.method: Method = build_untrained(self.session, self.run)
-        self._classes: tuple[tuple[str, ...], tuple[str, ...], MethodSettings] | None = None
-        self._with_features: dict[tuple[int, ...], Predictions] = {}
+        self._method_is_set_to: tuple[tuple[str, ...], tuple[str, ...], MethodSettings] | None = None
 
     @property
     def source(self) -> Dataset:
@@ -149,13 +148,13 @@ class Trial:
         dataset: Dataset,
         classes: Sequence[int],
         *,
-        novel: bool = False,
-        part: str = "",
+        part: str,
+        trained: bool = True,
         keep_features: bool = False,
-    ) -> dict[str, Any]:
-        """Compute the scores on the test images of some classes, among these classes; ``novel`` if the method
-        was not trained on them, which it may score by the class feature alone. The predictions are kept if
-        the ``part`` of the results is named. ``keep_features`` is needed before `test_jointly`.
+    ) -> Tested:
+        """Test on the images of some classes, among these classes, and keep the predictions as a ``part`` of
+        the results. ``trained`` is False if the method was trained on other classes or other data: it may
+        score these by the class feature alone. ``keep_features`` is needed before `test_jointly`.
         """
         started = time.perf_counter()
         self.session.cache.begin(dataset.identity)
@@ -167,68 +166,30 @@ class Trial:
             images,
             cache=self.session.cache,
             precision=self.run.training.precision,
-            by_class_feature=novel and self._scores_by_class_feature,
+            decoupled=self.run.decouples and not trained,
             keep_features=keep_features,
         )
-        if keep_features:
-            self._with_features[tuple(classes)] = predictions
-        scores = compute_scores(predictions, Scores)
+        scores = asdict(compute_scores(predictions, Scores))
         self.test_seconds += time.perf_counter() - started
-        if part:
-            self.predictions[part] = ImagePredictions.of(predictions, images)
-        return asdict(scores)
+        self.predictions[part] = ImagePredictions.of(predictions, images)
+        return Tested(scores, predictions, images)
 
-    def test_jointly(self, *parts: Sequence[int]) -> list[dict[str, Any]]:
-        """Compute the scores on the test images of each list of classes, among the classes of all lists. Each
-        was tested before with ``keep_features``; the method was trained on the classes of the first. The
-        others also have "auroc": how well the highest probability among the trained classes alone tells their
-        images from those of the trained classes. Source of this score: Hendrycks and Gimpel, ICLR 2017.
-        """
-        started = time.perf_counter()
-        dataset, precision, scores, first = self.source, self.run.training.precision, [], 0
-        classes = [label for part in parts for label in part]
-        self._set_classes(dataset, classes)
-        frozen = frozen_clip(self.session.in_precision(self.run.clip, precision))
-        classnames = tuple(dataset.classnames[label] for label in classes)
-        vocabulary = classnames, self._frozen_text(frozen, classnames)
-        confidences = list[Tensor]()
-        for part in parts:
-            predictions, images = self._with_features.pop(tuple(part)), ClassSubset(dataset.test, part)
-            zero_shot = predict(
-                frozen, images, vocabulary=vocabulary, cache=self.session.cache, precision=precision
-            ).logits
-            joint = predict_jointly(
-                self.method,
-                predictions,
-                predictions.labels + first,
-                range(len(parts[0]), len(classes)),
-                by_class_feature=self._scores_by_class_feature,
-                zero_shot=zero_shot,
-                precision=precision,
-            )
-            scores.append(asdict(compute_scores(joint, JointScores)))
-            confidences.append(joint.logits[:, : len(parts[0])].double().softmax(dim=1).amax(dim=1))
-            if first:
-                scores[-1]["auroc"] = separation(confidences[0], confidences[-1])
-            first += len(part)
+    def test_jointly(self, *parts: Tested) -> list[dict[str, Any]]:
+        """`score_jointly` for parts of the source, of which the first has the classes of training."""
+        started, source, precision = time.perf_counter(), self.source, self.run.training.precision
+        names = [name for part in parts for name in part.predictions.classes]
+        self._set_classes(source, [source.classnames.index(name) for name in names])
+        scores = score_jointly(
+            self.method,
+            parts,
+            frozen=frozen_clip(self.session.in_precision(self.run.clip, precision)),
+            templates=source.templates,
+            cache=self.session.cache,
+            precision=precision,
+            decoupled=self.run.decouples,
+        )
         self.test_seconds += time.perf_counter() - started
         return scores
-
-    def _frozen_text(self, frozen: Method, classnames: tuple[str, ...]) -> Float[Tensor, "class embed"]:
-        """The text features of classes of the source by the frozen backbone."""
-        like, templates = frozen.clip.image.projection, tuple(self.source.templates)
-
-        def compute() -> Tensor:
-            frozen.set_classes(classnames, templates)
-            return frozen.frozen_text
-
-        key = frozen.clip.identity.sha256, like.dtype, like.device, classnames, templates
-        return self.session.cache.get("text", key, compute)
-
-    @property
-    def _scores_by_class_feature(self) -> bool:
-        """True if the method scores what it was not trained on by the class feature alone here."""
-        return self.run.protocol.novelty in self.run.setup.declared.decoupled_on
 
     def _load_shared(self) -> bool:
         """Take the state from an earlier run with the same training, if there is one."""
@@ -245,10 +206,10 @@ class Trial:
         """Set the method's classes, unless it has them already."""
         names, settings = tuple(dataset.classnames[label] for label in labels), self.run.settings_for(dataset)
         classes = names, tuple(dataset.templates), settings
-        if self._classes != classes:
+        if self._method_is_set_to != classes:
             self.method.settings = settings
             self.method.set_classes(names, dataset.templates)
-            self._classes = classes
+            self._method_is_set_to = classes
 
     def _validation(self, classes: Sequence[int]) -> Callable[[], float] | None:
         """Accuracy on the validation images of the training classes, if the epoch is selected by it."""

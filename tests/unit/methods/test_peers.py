@@ -55,7 +55,7 @@ class TestMMRL:
     def test_novel_classes_are_scored_by_the_class_feature(self, small_clip: Clip) -> None:
         method, test = build("mmrl", small_clip, space=19), noise_dataset().test
         method.set_classes(noise_dataset().classnames, ["a photo of a {}"])
-        plain, novel = evaluate(method, test), evaluate(method, test, by_class_feature=True)
+        plain, novel = evaluate(method, test), evaluate(method, test, decoupled=True)
         assert novel.accuracy == novel.decoupled == plain.decoupled
         assert plain.accuracy != plain.decoupled
         assert novel.per_class != plain.per_class

@@ -16,6 +16,7 @@ from dear.methods.registry import METHODS, USUAL
 
 if TYPE_CHECKING:
     from dear.data.dataset import Dataset
+    from dear.evaluation.joint import Tested
     from dear.methods.base import Method
 
 
@@ -40,14 +41,14 @@ class TrialLike(typing.Protocol):
         dataset: "Dataset",
         classes: Sequence[int],
         *,
-        novel: bool = False,
-        part: str = "",
+        part: str,
+        trained: bool = True,
         keep_features: bool = False,
-    ) -> dict[str, Any]:
-        """Compute the scores on the test images of some classes, among these classes."""
+    ) -> "Tested":
+        """Test on the images of some classes, among these classes."""
 
-    def test_jointly(self, *parts: Sequence[int]) -> list[dict[str, Any]]:
-        """Compute the scores on the test images of each list of classes, among the classes of all lists."""
+    def test_jointly(self, *parts: "Tested") -> list[dict[str, Any]]:
+        """The scores on the images of each part among the classes of all parts."""
 
 
 @dataclass(frozen=True)

@@ -46,11 +46,11 @@ class BaseToNovel(Protocol):
 
         base, novel = base_novel(len(trial.source.classnames))
         on_base = trial.test(trial.source, base, part="base", keep_features=True)
-        on_novel = trial.test(trial.source, novel, novel=True, part="novel", keep_features=True)
-        hm = harmonic_mean(on_base["accuracy"], on_novel["accuracy"])
-        joint: dict[str, Any] = dict(zip(self.scored, trial.test_jointly(base, novel), strict=True))
+        on_novel = trial.test(trial.source, novel, part="novel", trained=False, keep_features=True)
+        hm = harmonic_mean(on_base.scores["accuracy"], on_novel.scores["accuracy"])
+        joint: dict[str, Any] = dict(zip(self.scored, trial.test_jointly(on_base, on_novel), strict=True))
         joint["hm"] = harmonic_mean(*(joint[half]["accuracy"] for half in self.scored))
-        return {"base": on_base, "novel": on_novel, "hm": hm, "joint": joint}
+        return {"base": on_base.scores, "novel": on_novel.scores, "hm": hm, "joint": joint}
 
 
 def harmonic_mean(base: float, novel: float) -> float:

@@ -27,4 +27,4 @@ class FewShot(Protocol):
         return shots if method.trains else 0
 
     def test(self, trial: TrialLike) -> dict[str, Any]:
-        return {"all": trial.test(trial.source, range(len(trial.source.classnames)), part="all")}
+        return {"all": trial.test(trial.source, range(len(trial.source.classnames)), part="all").scores}

@@ -48,13 +48,11 @@ class Transfer(Protocol):
 
     def test(self, trial: TrialLike) -> dict[str, Any]:
         on_source = trial.test(trial.source, range(len(trial.source.classnames)), part="source")
-        targets = {
-            target.name: trial.test(
-                target, range(len(target.classnames)), novel=True, part=f"targets/{target.name}"
-            )
-            for target in trial.targets
-        }
-        return {"source": on_source, "targets": targets}
+        targets = dict[str, Any]()
+        for target in trial.targets:
+            classes, part = range(len(target.classnames)), f"targets/{target.name}"
+            targets[target.name] = trial.test(target, classes, part=part, trained=False).scores
+        return {"source": on_source.scores, "targets": targets}
 
     def check_data(self, trained_on: "Dataset", targets: Sequence["Dataset"]) -> None:
         super().check_data(trained_on, targets)
