@@ -50,7 +50,7 @@ class TrainingStep:
 SPEED_PERIOD = 3600.0
 """Seconds from which the time left is estimated: slow steps may be minutes apart."""
 OnStep = Callable[[TrainingStep], None]
-RunProgress = Callable[[str, TrainingStep | None], None]
+OnRunStep = Callable[[str, TrainingStep | None], None]
 """Called with the name of a run after each step of its training, and with None at its end."""
 
 

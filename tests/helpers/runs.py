@@ -13,7 +13,7 @@ from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.resolve import MethodSetup, ResolvedRun
 from dear.evaluation.runs import run_one
 from dear.evaluation.session import Session
-from dear.progress import RunProgress, silent
+from dear.progress import OnRunStep, silent
 
 
 def resolve_run(
@@ -38,7 +38,7 @@ def run_all(
     roles: Any = None,
     out: Path | None = None,
     keep_weights: bool = False,
-    progress: RunProgress = silent,
+    progress: OnRunStep = silent,
     **conditions: Any,
 ) -> list[dict[str, Any]]:
     """The records of all runs in one session."""

@@ -44,7 +44,7 @@ class StepProgress(Steps):
             self.console.print(printable(text), markup=False, soft_wrap=True)
 
 
-class RunProgress:
+class RunBars:
     """One bar for all runs while its context is active. Called with (run, step) after each step of a run's
     training and with (run, None) at the end of each run.
     """

@@ -57,7 +57,7 @@ class DryRun:
 
 
 @dataclass(frozen=True)
-class Summary:
+class RunsMade:
     """The result tables (percent) and where the records are; or, in a dry run, the runs that would be made.
 
     Attributes:
@@ -86,7 +86,7 @@ class Summary:
         return self.missing[0] if self.missing else None
 
 
-def protocol_command(kind: type[Protocol]) -> Callable[..., Summary]:
+def protocol_command(kind: type[Protocol]) -> Callable[..., RunsMade]:
     """The command of a protocol, built from its class: the docstring is the help, the fields are options."""
     default = kind()
     hint: Any = Annotated[kind, Parameter(name="*") if fields(kind) else Parameter(parse=False)]
@@ -100,7 +100,7 @@ def protocol_command(kind: type[Protocol]) -> Callable[..., Summary]:
         dry: Flat[DryRun] = DryRun(),
         machines: Flat[Machines] = Machines(),
         **settings: Mapping[str, Any],
-    ) -> Summary:
+    ) -> RunsMade:
         named = protocol.usual() if methods is None else expand_all(methods, protocol.methods())
         setups = make_setups(named, settings, role_variant)
         experiments = [Experiment(protocol=protocol, methods=setups, **vars(options))]
@@ -122,7 +122,7 @@ def command_ablation(
     dry: Flat[DryRun] = DryRun(),
     machines: Flat[Machines] = Machines(),
     **settings: Mapping[str, Any],
-) -> Summary:
+) -> RunsMade:
     """Run DeAR's ablations in base-to-novel. Each varies one setting.
 
     Each run leaves one record in the output folder. A run that has a record is not repeated, and an
@@ -158,7 +158,7 @@ def command_recipe(
     dry: Flat[DryRun] = DryRun(),
     machines: Flat[Machines] = Machines(),
     **settings: Mapping[str, Any],
-) -> Summary:
+) -> RunsMade:
     """Run a recipe (YAML), or all recipes of a folder. What they share is computed once.
 
     docs/reproduce.md describes the keys of a recipe. Options replace the keys of the same name. A run that
@@ -199,7 +199,7 @@ def command_recipe(
     return execute(experiments, machines, dry)
 
 
-def execute(experiments: Sequence[Experiment], machines: Machines, dry: DryRun) -> Summary:
+def execute(experiments: Sequence[Experiment], machines: Machines, dry: DryRun) -> RunsMade:
     """Make the runs of some experiments, or list them in a dry run. Raises DearError, that of a run if no run
     has a record.
     """
@@ -208,19 +208,19 @@ def execute(experiments: Sequence[Experiment], machines: Machines, dry: DryRun) 
         from dear.evaluation.dry_run import list_runs
 
         planned, missing = list_runs(experiments, machines)
-        return Summary([], folders, len(planned), planned, missing=missing)
+        return RunsMade([], folders, len(planned), planned, missing=missing)
     experiments = with_data(experiments)  # before torch is loaded
     folders = [experiment.out for experiment in experiments]
-    from dear.cli.progress import RunProgress
+    from dear.cli.progress import RunBars
     from dear.evaluation.launch import make_runs
     from dear.report.protocols import tables_of
 
     runs, before = sum(len(experiment.runs()) for experiment in experiments), _records_in(experiments)
-    with RunProgress(runs) as progress:
+    with RunBars(runs) as progress:
         records, failed = make_runs(experiments, machines, progress)
     if failed and not any(records):
         raise failed[0][1]
-    return Summary(
+    return RunsMade(
         [grid for part in records for grid in tables_of(part)],
         folders,
         runs,
@@ -337,7 +337,7 @@ def duration(seconds: float) -> str:
     return f"{seconds:.1f} s"
 
 
-def render(result: Summary, console: PrintableConsole) -> None:
+def render(result: RunsMade, console: PrintableConsole) -> None:
     """Show the tables and where the records are, or the planned runs."""
     count = plural(result.runs, "run")
     if result.planned:

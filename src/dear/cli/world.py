@@ -40,7 +40,7 @@ def command_demo(
         roles: Role table: a file, discovered (the default) or ground-truth.
     """
     out = out or Path("demo-out")
-    from dear.cli.progress import RunProgress  # loads torch: what can be refused without it is
+    from dear.cli.progress import RunBars  # loads torch: what can be refused without it is
     from dear.evaluation.experiment import Experiment, Machines
     from dear.evaluation.launch import launch
     from dear.evaluation.protocols.base_to_novel import BaseToNovel
@@ -65,7 +65,7 @@ def command_demo(
         **options,
     )
     start = time.perf_counter()
-    with RunProgress(len(base.runs()) + 1) as progress:
+    with RunBars(len(base.runs()) + 1) as progress:
         records, retrieved = launch([base, retrieval], Machines(device="cpu"), progress)
     seconds, table = time.perf_counter() - start, named_table(str(roles or "discovered"))
     notes = (*NOTES, f"Head roles: {table.source}.")

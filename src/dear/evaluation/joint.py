@@ -55,10 +55,10 @@ def score_jointly(
             return batches
 
         joint = predict(method, part.images, labels=labels, precision=precision, encode=encode)
-        of_new = joint.decoupled if decoupled else joint.fused
+        new_scores = joint.decoupled if decoupled else joint.fused
         joint = replace(
             joint,
-            logits=torch.cat([joint.fused[:, :trained], of_new[:, trained:]], dim=1),
+            logits=torch.cat([joint.fused[:, :trained], new_scores[:, trained:]], dim=1),
             zero_shot=zero_shot.logits,
             new=tuple(range(trained, len(classes))),
         )

@@ -38,14 +38,14 @@ from dear.evaluation.workers import (
     read_result,
     wait_for_others,
 )
-from dear.progress import RunProgress, TrainingStep, silent
+from dear.progress import OnRunStep, TrainingStep, silent
 from dear.writing import make_folder, require_writable
 
 WAITING = "waiting for a run that another command makes:"
 
 
 def launch(
-    experiments: Sequence[Experiment], machines: Machines | None = None, progress: RunProgress = silent
+    experiments: Sequence[Experiment], machines: Machines | None = None, progress: OnRunStep = silent
 ) -> list[list[dict[str, Any]]]:
     """`make_runs`; returns the records, grouped by experiment. Raises the error of the first run that failed,
     once all others are made: called again, it makes only those without a record.
@@ -57,7 +57,7 @@ def launch(
 
 
 def make_runs(
-    experiments: Sequence[Experiment], machines: Machines | None = None, progress: RunProgress = silent
+    experiments: Sequence[Experiment], machines: Machines | None = None, progress: OnRunStep = silent
 ) -> tuple[list[list[dict[str, Any]]], list[tuple[Run, DearError]]]:
     """Make all runs of some experiments; returns their records, grouped by experiment, and the runs that
     failed, with their errors. A run with a record is not repeated; one that another command makes is waited
@@ -176,18 +176,19 @@ def check_folders(experiments: Sequence[Experiment]) -> None:
         require_writable(out, "to", folder=True)
 
 
-def open_session(machines: Machines, target: torch.device | None = None) -> Session:
-    """The session of this process, which only resolves the runs where others make them; ``target`` is what a
-    cluster computes on, if it is known. Raises SettingsError for a device that is not here.
+def open_session(machines: Machines, cluster_device: torch.device | None = None) -> Session:
+    """The session of this process, which only resolves the runs where others make them; ``cluster_device`` is
+    what a cluster computes on, if it is known. Raises SettingsError for a device that is not here.
     """
     if machines.cluster is not None:
-        return Session("cpu", target=target or torch.device("cpu" if machines.device == "cpu" else "cuda"))
+        device = cluster_device or torch.device("cpu" if machines.device == "cpu" else "cuda")
+        return Session("cpu", run_device=device)
     device = find_device(machines.device)
-    return Session("cpu" if machines.jobs > 1 else device, target=device)
+    return Session("cpu" if machines.jobs > 1 else device, run_device=device)
 
 
 @contextmanager
-def log_epochs(folder: Path, progress: RunProgress) -> Iterator[RunProgress]:
+def log_epochs(folder: Path, progress: OnRunStep) -> Iterator[OnRunStep]:
     """A progress that also writes what is recorded of each epoch into a folder for TensorBoard, under the run
     and the method that is trained: the run's own, or its teacher. Raises OutputError for a folder that cannot
     be written to, SettingsError without TensorBoard.

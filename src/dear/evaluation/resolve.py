@@ -197,7 +197,7 @@ class ResolvedRun:
         roles: The role table of the backbone, if it is known.
         train: The training settings of all methods that the user sets, by field.
         select: Which epoch is tested: the last, or the best on validation images of the training classes.
-        target: The device that it is resolved for, by default that of the backbone.
+        device: The device that it is resolved for, by default that of the backbone.
         student: What the authors of the method that this one is the teacher of set.
         teacher: The run that trains the method's teacher; None for a method without one.
         candidates: The runs of all combinations of settings among which validation images choose. This run
@@ -213,7 +213,7 @@ class ResolvedRun:
     roles: "RoleTable | None" = None
     train: Mapping[str, Any] = field(default_factory=dict)
     select: Select = "last"
-    target: "torch.device | None" = None
+    device: "torch.device | None" = None
     student: PublishedValues = NOT_PUBLISHED
     teacher: "ResolvedRun | None" = None
     candidates: tuple["ResolvedRun", ...] = ()
@@ -237,9 +237,10 @@ class ResolvedRun:
     def _resolved(self) -> tuple["ResolvedSettings", ...]:
         """All settings where it would train on each of its data sets, those of the first candidate."""
         setup = self.setup.candidates()[0]
-        of = partial(resolve, self.protocol, setup, shots=self.shots, train=self.train)
+        resolve_on = partial(resolve, self.protocol, setup, shots=self.shots, train=self.train)
         return tuple(
-            of(dataset=data.name, templates=data.templates, student=self.student) for data in self.datasets
+            resolve_on(dataset=data.name, templates=data.templates, student=self.student)
+            for data in self.datasets
         )
 
     @property
@@ -257,8 +258,8 @@ class ResolvedRun:
         """Those for a target by its name, where its authors have other templates for it."""
         names = self.settings.template_fields()
         by_target = dict[str, MethodSettings]()
-        for target, of_target in zip(self.targets, self._resolved[1:], strict=True):
-            templates = {name: getattr(of_target.method, name) for name in names}
+        for target, resolved in zip(self.targets, self._resolved[1:], strict=True):
+            templates = {name: getattr(resolved.method, name) for name in names}
             if (settings := replace(self.settings, **templates)) != self.settings:
                 by_target[target.name] = settings
         return by_target
@@ -269,7 +270,7 @@ class ResolvedRun:
         from dear.backbone.device import precision_for
 
         training = self._resolved[0].training
-        return replace(training, precision=precision_for(self.clip, training.precision, self.target))
+        return replace(training, precision=precision_for(self.clip, training.precision, self.device))
 
     @cached_property
     def table(self) -> "RoleTable | None":
@@ -335,7 +336,7 @@ class ResolvedRun:
     def _key(self, what: str, datasets: Sequence["Dataset"]) -> str:
         fields = [
             what,
-            self.setup.method + self.setup.declared.source,
+            self.setup.method + self.setup.declared.code_hash,
             self.seed,
             self.shots,
             self.select,

@@ -103,5 +103,5 @@ def precision_by_factor(
 
 def chance_by_factor(factors: Int[Tensor, "item factor"], names: Sequence[str]) -> dict[str, float]:
     """The precision of randomly drawn neighbors: the share of the other items with an item's value."""
-    same = torch.stack([torch.bincount(of)[of] for of in factors.T], dim=1).double() - 1
+    same = torch.stack([torch.bincount(values)[values] for values in factors.T], dim=1).double() - 1
     return dict(zip(names, (same / (len(factors) - 1)).mean(dim=0).tolist(), strict=True))

@@ -35,7 +35,7 @@ def run_record(
         "method": run.setup.method,
         "title": run.setup.declared.title or None,
         "variant": run.setup.variant,
-        "source": run.setup.declared.source,
+        "source": run.setup.declared.code_hash,
         "settings": {"method": asdict(run.settings), "train": run.used_training},
         "overrides": _overrides(requested, run),
         "published": [*run.authors.rows],
@@ -90,6 +90,6 @@ def _dataset(dataset: Dataset) -> dict[str, Any]:
 
 def _templates(run: ResolvedRun, target: Dataset) -> dict[str, Any]:
     """The templates of the authors for a target, where they are not those of the source."""
-    settings, of_target = asdict(run.settings), asdict(run.settings_for(target))
-    changed = {name: value for name, value in of_target.items() if value != settings[name]}
+    settings, target_settings = asdict(run.settings), asdict(run.settings_for(target))
+    changed = {name: value for name, value in target_settings.items() if value != settings[name]}
     return {"settings": changed} if changed else {}

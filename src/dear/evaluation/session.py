@@ -33,7 +33,7 @@ class Session:
 
     Attributes:
         device: Where backbones are computed.
-        target: The device that runs are resolved for: another one if other processes make them.
+        run_device: The device that runs are resolved for: another one if other processes make them.
         cache: What was computed of images and class names.
         trained: The state, the epochs and the seconds of trained methods that other runs use again, by
             `training_key`: teachers, and the source's methods of transfer protocols.
@@ -44,11 +44,11 @@ class Session:
         self,
         device: str | torch.device = "cpu",
         *,
-        target: torch.device | None = None,
+        run_device: torch.device | None = None,
         cache: Cache | None = None,
     ) -> None:
         self.device, self.cache = find_device(device), cache or Cache()
-        self.target = target or self.device
+        self.run_device = run_device or self.device
         self.trained = dict[str, tuple[dict[str, Tensor], list[dict[str, Any]], float]]()
         self.records = dict[str, tuple[dict[str, Any], Path | None]]()
         self._made = dict[tuple[Any, ...], Any]()
@@ -131,15 +131,15 @@ class Session:
         return self.complete(resolved, shared.named_by)
 
     def complete(self, run: ResolvedRun, named_by: str = "") -> ResolvedRun:
-        """A run with that of its teacher, if it has one, and with those of its candidates; all their settings
-        are checked. ``named_by`` is as in `clip`. Raises SettingsError, and the errors of `clip` for a
+        """A run with its teacher's run, if it has a teacher, and its candidates' runs; all their settings are
+        checked. ``named_by`` is as in `clip`. Raises SettingsError, and the errors of `clip` for a
         teacher's backbone.
         """
         if run.setup.each:
             candidates = [self.complete(replace(run, setup=one), named_by) for one in run.setup.candidates()]
             return replace(candidates[0], setup=run.setup, candidates=tuple(candidates))
         train = check_training(run.train)
-        run = replace(run, train=train, target=self.target, teacher=None, candidates=())
+        run = replace(run, train=train, device=self.run_device, teacher=None, candidates=())
         _ = run.settings, run.target_settings, run.training  # raises what is wrong with them
         if (name := run.setup.declared.teacher) is not None:
             model, weights = run.settings.teacher_backbone()

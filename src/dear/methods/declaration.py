@@ -135,7 +135,7 @@ class Declaration:
         teacher: Name of the method that trains its teacher on the few labeled images beforehand.
         module: The module of the implementation, for a method outside the package.
         title: What the tables of reports call a method outside the package, in place of its path.
-        source: What changes with its source, for a method outside the package (`source_hash`).
+        code_hash: What changes with its code, for a method outside the package (`source_hash`).
         image, text: What it needs of the image and the text tower with its default settings: frozen
             "features", "layers" that it changes, or "heads". None is for methods outside the package that
             do not say; they are checked once built.
@@ -156,7 +156,7 @@ class Declaration:
     teacher: str | None = None
     module: str | None = None
     title: str = ""
-    source: str = ""
+    code_hash: str = ""
     image: Access | None = None
     text: Access | None = None
 

@@ -52,7 +52,7 @@ class NameMargins:
 def measure_names(names: Sequence[NameMargins]) -> NameCost:
     """The least threshold, from 0 on, with which names take at most `NAME_COST` on average, and what each
     takes by the threshold that the other names set, as it will be for a new one. If this is more, the
-    threshold is raised until it is not, at most to where none of these names takes anything. What is told
+    threshold is raised until it is not, at most to where none of these names takes anything. What is reported
     stays that of the first threshold: of one that was raised until names took little, it would be too
     little. [ours]
     """
@@ -66,7 +66,7 @@ def measure_names(names: Sequence[NameMargins]) -> NameCost:
     places = split_by_name(torch.arange(len(number), device=number.device), number, len(names))
     # How many margins of other names are before each margin of a name.
     before = [ranks - torch.arange(len(ranks), device=ranks.device) for ranks in places]
-    threshold, told = 0.0, list[int]()
+    threshold, taken_at_first = 0.0, list[int]()
     for level in range(LEVELS, -1, -1):
         share = NAME_COST * level / LEVELS
         threshold, lost = _quantile(margins, share * pairs), list[int]()
@@ -75,12 +75,12 @@ def measure_names(names: Sequence[NameMargins]) -> NameCost:
             at = rank + int((others <= rank).sum())  # of the margin of that rank among those of others
             of_others = float(margins[at]) if at < len(margins) else 0.0
             lost.append(int((margins[ranks] > of_others).sum()))
-        told = told or lost
+        taken_at_first = taken_at_first or lost
         if sum(lost) <= NAME_COST * pairs:
             break
     found = float((own > threshold).double().mean())
-    most = max(count / name.pairs for count, name in zip(told, names, strict=True) if name.pairs)
-    return NameCost(threshold, sum(told) / pairs, found, len(own), most)
+    most = max(count / name.pairs for count, name in zip(taken_at_first, names, strict=True) if name.pairs)
+    return NameCost(threshold, sum(taken_at_first) / pairs, found, len(own), most)
 
 
 def split_by_name(

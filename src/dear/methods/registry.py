@@ -121,7 +121,7 @@ def register(path: str) -> Declaration:
         implementation=name,
         settings=settings,
         module=module,
-        source=source_hash(imported),
+        code_hash=source_hash(imported),
     )
     for method in _methods.values():
         if method.folder == declared.folder:

@@ -45,7 +45,7 @@ from dear.report.run_mistakes import (
     mistakes_page,
 )
 from dear.report.selection import label_of, of_weights, select_runs
-from dear.report.summary import Figure, Summary
+from dear.report.summary import Figure, ProtocolSummary
 from dear.roles.table import RoleTable
 from dear.text import plural, without_surrogates
 
@@ -279,7 +279,7 @@ def role_table_of(records: Sequence[Record]) -> RoleTable | None:
     return next((RoleTable.from_json(table, record_title(records[0])) for table in tables if table), None)
 
 
-def fusion_summary(runs: Sequence[Record]) -> Summary | None:
+def fusion_summary(runs: Sequence[Record]) -> ProtocolSummary | None:
     """The fusion weights of a method's runs, averaged over seeds: data sets down, features across; None if
     they have none.
     """
@@ -293,7 +293,7 @@ def fusion_summary(runs: Sequence[Record]) -> Summary | None:
     grid = Grid("fusion", "How features combine into the score", "Data set", tuple(means), rows, (note,))
     drawing = fusion_map(grid)
     caption = "Fusion weights in percent; darker is more."
-    return Summary(runs, [grid], [Figure("fusion", drawing, grid.title, caption)] if drawing else [])
+    return ProtocolSummary(runs, [grid], [Figure("fusion", drawing, grid.title, caption)] if drawing else [])
 
 
 def _provenance(records: Sequence[Record]) -> list[tuple[str, str]]:

@@ -22,7 +22,7 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Summary:
+class ProtocolSummary:
     """What the report says of the runs of a protocol.
 
     Attributes:

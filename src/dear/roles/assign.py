@@ -207,8 +207,11 @@ def build_table(
     if s.entropy_over == "attributes":
         nearest = _nearest(texts, clusters, attributes)
         nearest |= {text: concept[text] for text in texts if concept[text] in attributes}
-        own = head_concepts({h: [nearest[text] for text in phrases] for h, phrases in heads.items()})
-        by_head = {head: replace(of, entropy=own[head].entropy) for head, of in by_head.items()}
+        over_attributes = head_concepts({h: [nearest[text] for text in heads[h]] for h in heads})
+        by_head = {
+            head: replace(concepts, entropy=over_attributes[head].entropy)
+            for head, concepts in by_head.items()
+        }
         low, high = thresholds([concepts.entropy for concepts in by_head.values()], s.quantile)
     limits = (low, high) if s.rule == "quantile" else None
     evidence = {

@@ -151,7 +151,7 @@ def find_looks(
 ) -> dict[Head, tuple[Look, ...]]:
     """Where each head looks in its first `LOOKS` images."""
     wanted = {head: [image.image for image in sides.most[:LOOKS]] for head, sides in ranked.items()}
-    numbers = sorted({number for of_head in wanted.values() for number in of_head})
+    numbers = sorted({number for chosen in wanted.values() for number in chosen})
     patches, found, done = clip.image.side**2, dict[tuple[Head, int], Look](), 0
     for pixels in batches(clip, Subset(images, torch.tensor(numbers)), LOOKED_AT_ONCE) if numbers else ():
         parts = patch_contributions(clip.image, pixels, layers, directions).float().cpu()

@@ -257,8 +257,8 @@ def training_images(
             names = [hash_bytes(repr((settings.crop, numbers)).encode()) for numbers in drawn]
         everything = torch.arange(len(images))
         if readouts is not None:
-            told = partial(cache.progress, title)
-            how: dict[str, Any] = {"views": names, "load_views": load, "progress": told}
+            report_progress = partial(cache.progress, title)
+            how: dict[str, Any] = {"views": names, "load_views": load, "progress": report_progress}
             return readouts.read(method, images, everything, settings.precision, **how)
         at_once = method.clip.image.images_at_once
 

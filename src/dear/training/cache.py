@@ -137,8 +137,8 @@ class ReadoutStore:
         with closing(prefetch(load_views, parts, clip.image.projection.device)) as loaded:
             for pixels in loaded:
                 part, new = missing[done : done + len(pixels)], dict[bytes, bytes]()
-                for name, of_method in zip(names, _encode(methods, pixels, precision), strict=True):
-                    new |= {name + item: save({"": row}) for item, row in zip(part, of_method, strict=True)}
+                for name, read in zip(names, _encode(methods, pixels, precision), strict=True):
+                    new |= {name + item: save({"": row}) for item, row in zip(part, read, strict=True)}
                 self._remember(new)
                 rows |= new
                 progress(done := done + len(part), len(missing))

@@ -4,7 +4,7 @@ time left, from the second step on.
 
 import pytest
 
-from dear.cli.progress import RunProgress, StepProgress
+from dear.cli.progress import RunBars, StepProgress
 from dear.progress import TrainingStep
 
 
@@ -32,7 +32,7 @@ def test_steps_of_a_computation(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_runs(capsys: pytest.CaptureFixture[str]) -> None:
     clock = Clock()
-    with RunProgress(2, clock=clock) as progress:
+    with RunBars(2, clock=clock) as progress:
         for done in range(1, 11):
             clock.now += 60
             progress("a", TrainingStep(done, 10, 1 + (done - 1) // 5, 2, losses={"loss": 1.234}))

@@ -222,8 +222,8 @@ class DearPlus(Method, LeavesOut, LearnsUnlabeled, ResizesTensors, WeighsFeature
         of_class = self.clip.scale * image[0] @ text.T
         factors = of_class.new_zeros(len(image) - 1, *of_class.shape)
         if len(self.trained) and not decoupled:
-            of_attributes = zip(self._attributes(), image[1:], strict=True)
-            parts = [of.factors(features, self.settings.spread) for of, features in of_attributes]
+            pairs = zip(self._attributes(), image[1:], strict=True)
+            parts = [evidence.factors(features, self.settings.spread) for evidence, features in pairs]
             factors = torch.stack(parts).to(of_class) * self.has_evidence
         terms = torch.cat([of_class.unsqueeze(0), factors])
         if self.is_mixed and self.keeps_known_scores and not decoupled:
@@ -270,9 +270,11 @@ class DearPlus(Method, LeavesOut, LearnsUnlabeled, ResizesTensors, WeighsFeature
         self.fitted = result
         self._resize(int(result.has_evidence.sum()))
         self.trained.copy_(name_hashes(self.classnames)[result.has_evidence.cpu()])
-        self.means.copy_(torch.stack([of.means for of in result.evidence], dim=1))
+        self.means.copy_(torch.stack([attribute.means for attribute in result.evidence], dim=1))
         for name in ("center", "whitening", "freedom"):
-            getattr(self, name).copy_(torch.stack([getattr(of, name) for of in result.evidence]))
+            getattr(self, name).copy_(
+                torch.stack([getattr(attribute, name) for attribute in result.evidence])
+            )
         for name in ("remainder", "parts", "correction", "strengths"):
             getattr(self, name).copy_(getattr(result, name))
         self.threshold.fill_(result.name_cost.threshold)

@@ -11,19 +11,19 @@ from dear.evaluation.protocols import PROTOCOLS
 from dear.report.differences import difference_grid
 from dear.report.grid import Grid
 from dear.report.records import Record, choice_notes, deviation_notes, grouped, protocol, readable
-from dear.report.summary import Summary
+from dear.report.summary import ProtocolSummary
 
 
 def summaries_of(
     records: Sequence[Record], reference: str | None = None, against: str | None = None
-) -> list[Summary]:
+) -> list[ProtocolSummary]:
     """The summary of each protocol, in their order; ``reference`` is the method that others are compared to.
     With ``against``, a further table compares all methods with that one, where the protocol compares any.
 
     Raises:
         DataError: for records that cannot be combined in one table.
     """
-    groups, summaries = grouped(records, protocol), list[Summary]()
+    groups, summaries = grouped(records, protocol), list[ProtocolSummary]()
     for name in sorted(groups, key=[*PROTOCOLS].index):
         module = import_module(f"{__name__}.{PROTOCOLS[name].__module__.rpartition('.')[2]}")
         summary, runs = module.summarize(groups[name], reference), groups[name]

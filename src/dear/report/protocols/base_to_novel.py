@@ -38,7 +38,7 @@ from dear.report.records import (
     runs_frame,
     settings_of,
 )
-from dear.report.summary import Figure, Summary
+from dear.report.summary import Figure, ProtocolSummary
 from dear.stats import FEWEST, LEVEL, half_width, t_half_width
 
 NAME = "base-to-novel"
@@ -104,7 +104,7 @@ class Results:
         return cells_of(self.runs[self.runs.label == method], titles or self.titles)
 
 
-def summarize(records: Sequence[Record], reference: str | None) -> Summary:
+def summarize(records: Sequence[Record], reference: str | None) -> ProtocolSummary:
     """The result table, comparisons of the methods, and the ablations, but no tables without rows; gains over
     the reference by data set; the measures of the methods that have an average. Runs of which an ablation's
     table shows everything are not in the others, unless there are no other runs.
@@ -126,7 +126,7 @@ def summarize(records: Sequence[Record], reference: str | None) -> Summary:
         name: {m: c for m, cells in averages.items() if (c := cells[at])} for at, name in enumerate(names)
     }
     outcomes = results.runs.rename(columns={"hm": "value"})
-    return Summary(runs, grids, figures, standing, outcomes, "HM")
+    return ProtocolSummary(runs, grids, figures, standing, outcomes, "HM")
 
 
 def gains(results: Results, reference: str | None) -> DataFrame:
@@ -250,26 +250,26 @@ def published_grid(results: Results) -> Grid:
     titles_of = dict[tuple[str, str], dict[str, str]]()  # (label, the paper's name) -> data sets' titles
     groups = grouped(results.records, lambda record: (method_label(record), data_set(record)))
 
-    def compare(label: str, titles: Sequence[str], number: tuple[str, str]) -> None:
+    def compare(label: str, titles: Sequence[str], printed_key: tuple[str, str]) -> None:
         ours = results.cells(label, titles)
         title = titles[0] if len(titles) == 1 else AVERAGE
         for table, suffix in PRINTED_IN.items():
-            if theirs := published.base_to_novel(table).get(number):
+            if theirs := published.base_to_novel(table).get(printed_key):
                 printed = (theirs[measure][0] for measure in MEASURES)
                 cells = tuple(chain(*map(_difference, filter(None, ours), printed)))
                 rows.append(GridRow(f"{title}: {label}{suffix}", cells))
-                compared.append(number)
+                compared.append(printed_key)
                 if any(spread for _, spread in theirs.values()):
                     spreads = ", ".join(f"± {spread:.2f}" for _, spread in theirs.values())
-                    printed_spreads.append(f"{', '.join(number)} {spreads}")
+                    printed_spreads.append(f"{', '.join(printed_key)} {spreads}")
 
     for (label, name), (run, *_) in groups.items():
         of_run = part_of(run, "method"), settings_of(run, "method"), run.get("variant")
         paper = str(published.paper_method(*of_run))
-        number = paper, published.paper_data_set(name)
-        if number[1] != AVERAGE and published.comparable(paper, run):
-            titles_of.setdefault((label, paper), {})[number[1]] = data_set_title(run)
-            compare(label, [data_set_title(run)], number)
+        printed_key = paper, published.paper_data_set(name)
+        if printed_key[1] != AVERAGE and published.comparable(paper, run):
+            titles_of.setdefault((label, paper), {})[printed_key[1]] = data_set_title(run)
+            compare(label, [data_set_title(run)], printed_key)
     eleven = {dataset for _, dataset in published.base_to_novel()} - {AVERAGE}
     for (label, paper), titles in titles_of.items():
         if eleven <= {*titles}:
@@ -301,7 +301,7 @@ def peers_grid(results: Results) -> Grid:
     blocks = {name: [titles[name]] for name in eleven if name in titles}
     if len(blocks) == len(eleven):
         blocks[AVERAGE] = [titles[name] for name in eleven]
-    rows, numbers = list[GridRow](), list[tuple[str, str]]()
+    rows, printed_keys = list[GridRow](), list[tuple[str, str]]()
     for name, of_block in blocks.items():
         group = AVERAGE if name == AVERAGE else of_block[0]
         ours = {label: results.cells(label, of_block) for label in labels}
@@ -310,11 +310,11 @@ def peers_grid(results: Results) -> Grid:
             if theirs := printed.get((method, name)):
                 cells = tuple(Cell(theirs[m][0]) if m in theirs else None for m in MEASURES)
                 rows.append(GridRow(f"{group}: {method}", cells, published=True, group=group))
-                numbers.append((method, name))
+                printed_keys.append((method, name))
     notes = (
         f"Percent, {SPREAD}. Best and second are of these runs. {PRINTED_WEIGHTS}",
         f"Published: {published.sources()['base_to_novel']}.",
-        *published.slip_notes("base_to_novel", numbers),
+        *published.slip_notes("base_to_novel", printed_keys),
     )
     title = "Published, beside these runs"
     return Grid(f"{NAME}-peers", title, "Data set: method", TITLES, tuple(rows), notes)

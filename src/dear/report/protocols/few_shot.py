@@ -8,7 +8,7 @@ from pandas import DataFrame
 from dear.report.grid import Cell, Grid, GridRow, marked
 from dear.report.plots import few_shot_plot
 from dear.report.records import AVERAGE, CHANCE, Record, checked, runs_frame
-from dear.report.summary import Figure, Summary
+from dear.report.summary import Figure, ProtocolSummary
 from dear.text import plural
 
 NAME = "few-shot"
@@ -35,7 +35,7 @@ def few_shot_curves(frame: DataFrame) -> Curves:
     return curves
 
 
-def summarize(records: Sequence[Record], reference: str | None) -> Summary:
+def summarize(records: Sequence[Record], reference: str | None) -> ProtocolSummary:
     """The curves, and as a table: one row per data set and method, one column per number of shots; the
     accuracy of each method with the most shots.
     """
@@ -65,4 +65,4 @@ def summarize(records: Sequence[Record], reference: str | None) -> Summary:
     measure = f"accuracy with {plural(most, 'shot')}"
     last = frame[(frame.part == "all") & (frame.metric == "accuracy") & frame.shots.isin([0, most])]
     outcomes = last.assign(value=100 * last.value)
-    return Summary(records, [grid], [figure], {measure: cells}, outcomes, measure)
+    return ProtocolSummary(records, [grid], [figure], {measure: cells}, outcomes, measure)

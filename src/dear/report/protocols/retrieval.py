@@ -8,7 +8,7 @@ from typing import Any
 from dear.evaluation.records import part_of
 from dear.report.grid import Cell, Grid, GridRow, marked
 from dear.report.records import Record, grouped, method_label, record_title
-from dear.report.summary import Summary
+from dear.report.summary import ProtocolSummary
 from dear.text import plural
 
 NAME, TITLE = "retrieval", "Retrieval by attribute"
@@ -18,7 +18,7 @@ Shares = Mapping[str, Mapping[str, float]]
 """Feature (or "(chance)") -> factor -> share of the neighbors, a fraction."""
 
 
-def summarize(records: Sequence[Record], reference: str | None) -> Summary:
+def summarize(records: Sequence[Record], reference: str | None) -> ProtocolSummary:
     """The precision of each method, averaged over its runs, and the neighbors of the first as pictures."""
     del reference
     by_method = grouped(records, method_label)
@@ -37,7 +37,7 @@ def summarize(records: Sequence[Record], reference: str | None) -> Summary:
         "factor_of": _factor_of,
         "picture": _picture,
     }
-    return Summary(records, shown, template="retrieval.html.j2", variables=variables)
+    return ProtocolSummary(records, shown, template="retrieval.html.j2", variables=variables)
 
 
 def precision_grid(results: Sequence[Mapping[str, Any]]) -> Grid | None:

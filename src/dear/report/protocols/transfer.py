@@ -18,7 +18,7 @@ from dear.report.records import (
     protocol,
     runs_frame,
 )
-from dear.report.summary import Summary
+from dear.report.summary import ProtocolSummary
 
 TITLES = {
     "cross-dataset": "Cross-dataset transfer",
@@ -41,7 +41,7 @@ EXTRA = {
 """Other ways of scoring: what is added to the label of their rows, and their note."""
 
 
-def summarize(records: Sequence[Record], reference: str | None) -> Summary:
+def summarize(records: Sequence[Record], reference: str | None) -> ProtocolSummary:
     """The table of one of the two protocols, with published rows if the targets are the paper's.
 
     Each method is scored as its record says, which is as its authors score: DeAR with all features on the
@@ -54,8 +54,8 @@ def summarize(records: Sequence[Record], reference: str | None) -> Summary:
     kind, frame = protocol(records[0]), runs_frame(records)
     source, *_ = data_sets_of(records[0])
     targets = {str(t["name"]): str(t["title"]) for run in records for t in data_sets_of(run)[1:]}
-    own = frame.metric.eq("accuracy")
-    scored = _rows(frame[own], [*targets])
+    as_authors_score = frame.metric.eq("accuracy")
+    scored = _rows(frame[as_authors_score], [*targets])
     alone, fused = (_rows(frame[frame.metric == m], [*targets]) for m in ("decoupled", "fused"))
     rows, extra = _chance(records[0], [*targets]), set[str]()
     for row, *others in zip(marked(scored), alone, fused, strict=True):
@@ -77,10 +77,10 @@ def summarize(records: Sequence[Record], reference: str | None) -> Summary:
     standing = {
         name: {row.label: c for row in scored if (c := row.cells[at])} for at, name in enumerate(names)
     }
-    tested = frame[own & frame.part.isin([f"targets {name}" for name in targets])]
+    tested = frame[as_authors_score & frame.part.isin([f"targets {name}" for name in targets])]
     titled = {f"targets {name}": title for name, title in targets.items()}
     outcomes = tested.assign(title=tested.part.map(titled), value=100 * tested.value)
-    return Summary(records, [grid], (), standing, outcomes, "accuracy on a target")
+    return ProtocolSummary(records, [grid], (), standing, outcomes, "accuracy on a target")
 
 
 def with_fused(record: Record) -> Record:
