@@ -3,8 +3,10 @@ those that are given one after the other.
 """
 
 import shlex
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Self
 
@@ -89,6 +91,20 @@ class CorrectedData:
         is_here = path in self.files or Path(path).is_relative_to(self.table.parent.absolute())
         return is_here and file_of(file).is_file()
 
+    def find(self, file: Path) -> Path | None:
+        """A file that is there, as `holds`; if the images were moved or copied, the only one whose path ends
+        like its own, with the most parts, and with the same content if the file is still where it was.
+        """
+        if self.holds(file):
+            return file
+        shared = Counter(
+            {path: _common_tail(file, Path(path)) for path in self.files if path.endswith(file.name)}
+        )
+        (best, parts), (_, others) = [*shared.most_common(2), ("", 0), ("", 0)][:2]
+        if not parts or parts == others or not file_of(found := Path(best)).is_file():
+            return None
+        return None if file_of(file).is_file() and file_hash(file) != file_hash(found) else found
+
     def path_of(self, file: Path) -> str:
         """What the corrections call a file."""
         path = whole_path(file)
@@ -97,6 +113,12 @@ class CorrectedData:
     def correction(self, file: Path, key: str) -> Correction:
         """The row that says that a file is of the class with this key, or is to be left out."""
         return Correction(self.path_of(file), key, file_hash(file))
+
+
+def _common_tail(first: Path, second: Path) -> int:
+    """How many of the last parts of two paths are equal."""
+    pairs = zip(reversed(first.parts), reversed(second.parts), strict=False)
+    return len([*takewhile(lambda pair: pair[0] == pair[1], pairs)])
 
 
 @dataclass(frozen=True)
@@ -138,11 +160,11 @@ def apply_labels(
     meant = {*new_classes, *(answer.suggested for answer in answers if answer.suggested)}
     corrections, lines, elsewhere = list[Correction](), dict[bytes, tuple[str, str]](), list[str]()
     for where, file, label, _ in answers:
-        if not source.holds(file):
+        if (found := source.find(file)) is None:
             elsewhere.append(str(file))
             continue
         key = _key_of_answer(where, label, source, meant)
-        row = source.correction(file, key)
+        row = source.correction(found, key)
         line, other = lines.setdefault(row.content, (where, key)) if key != REMOVE else (where, key)
         if other != key:  # one of two copies may be left out
             raise DataError(

@@ -24,9 +24,9 @@ from dear.data.sources.corrections import (
 )
 from dear.data.sources.paths import find_files
 from dear.data.sources.table import KEEP, PREDICTED, PROBABILITY, SUGGESTED, read_rows
-from dear.errors import DataError
+from dear.errors import DataError, warn
 from dear.limits import require_at_most
-from dear.text import compose, printable, without_surrogates
+from dear.text import compose, list_names, plural, printable, without_surrogates
 from dear.writing import csv_path, read_csv_text
 
 Confused = tuple[tuple[str, str, int, int], ...]
@@ -94,21 +94,35 @@ class ReviewAnswers:
         doubts = dict[Path, Doubt]()
 
         def add(file: Path, label: str, **facts: Any) -> None:
-            source = next((one for one in reversed(self.sources) if str(file) in one.files), None)
-            source = source or next((one for one in reversed(self.sources) if one.holds(file)), None)
+            sources = [source for source in self.sources if source.holds(file)]
+            listing = [source for source in sources if str(file) in source.files]
             if file in doubts:
                 doubts[file] = replace(doubts[file], twin=doubts[file].twin or facts.get("twin"))
-            elif source is not None and file.is_file():
-                doubts[file] = Doubt(file, file_hash(file), source, label, **facts)
+            elif sources:
+                doubts[file] = Doubt(file, file_hash(file), (listing or sources)[-1], label, **facts)
 
+        gone = 0
         for issue in issues:
-            image, other = Path(issue.image), Path(issue.other) if issue.other else None
-            known = {"suggested": issue.suggested, "probability": issue.probability, "twin": other}
-            add(image, issue.label, **known)
+            image = self._find(Path(issue.image))
+            other = self._find(Path(issue.other)) if issue.other else None
+            gone += image is None
+            if image is not None:
+                facts = {"suggested": issue.suggested, "probability": issue.probability, "twin": other}
+                add(image, issue.label, **facts)
             if other is not None:
-                labels = [label for one in self.sources if (label := one.label_of(other))]
+                labels = [label for source in self.sources if (label := source.label_of(other))]
                 add(other, labels[-1] if labels else issue.suggested, suggested=issue.label, twin=image)
+        if gone:
+            tables = list_names([str(source.table.parent) for source in self.sources])
+            warn(f"{plural(gone, 'image')} of the review {'is' if gone == 1 else 'are'} not in {tables}")
         return tuple(doubts.values())
+
+    def _find(self, file: Path) -> Path | None:
+        """Where a file of the review is now, in the last data that has it."""
+        if any(source.holds(file) for source in self.sources):
+            return file
+        found = (source.find(file) for source in reversed(self.sources))
+        return next((path for path in found if path is not None), None)
 
     def number_of(self, file: Path | None) -> int | None:
         """The number of an image, if it is among these."""

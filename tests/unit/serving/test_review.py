@@ -97,6 +97,28 @@ def test_answers_are_those_of_a_table(client: TestClient, photos: Path, issues: 
     assert by_page == read_corrections(photos / "corrections.csv")
 
 
+@pytest.mark.parametrize("is_gone", [True, False])
+def test_the_images_of_a_review_are_found_where_they_are_now(
+    photos: Path, issues: list[Issue], tmp_path: Path, *, is_gone: bool
+) -> None:
+    """Moved or copied; but not others with the same names, nor where two could be meant."""
+    now = tmp_path / "mounted" / "here"
+    shutil.copytree(photos, now)
+    shutil.copytree(now / "bee", now / "more" / "bee")  # bee/2.png ends like two
+    shutil.copy(now / "bee/5.png", now / "ant/0.png")  # another picture
+    if is_gone:
+        shutil.rmtree(photos)
+    with pytest.warns(UserWarning, match="of the review"):
+        review = ReviewAnswers(issues, [CorrectedData.read(now, DataSettings())])
+    names = [doubt.name for doubt in review.doubts]
+    assert names == ["ant/0.png"] * is_gone + ["ant/1.png", "ant/5.png", "ant/4.png"]
+    reviewed = tmp_path / "review.csv"
+    reviewed.write_text(f"path,label\n{photos / 'ant/1.png'},bee\n{photos / 'bee/2.png'},ant\n")
+    applied = apply_labels(reviewed, now)
+    assert rows(now) == {"ant/1.png": "bee"}
+    assert applied.elsewhere == (str(photos / "bee/2.png"),)
+
+
 def test_an_answer_is_taken_back(client: TestClient, photos: Path, issues: list[Issue]) -> None:
     """To the answer before, and also one of an earlier server."""
     say(client, 0, "bee")
