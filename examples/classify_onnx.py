@@ -94,7 +94,12 @@ def main(model: str, *paths: str) -> None:
     facts = session.get_modelmeta().custom_metadata_map
     view, classes = json.loads(facts["preprocess"]), json.loads(facts["classes"])
     for path in paths:
-        answers = session.run(outputs, {"pixels": compute_pixels(read_picture(path), view)})
+        try:
+            picture = read_picture(path)
+        except OSError as error:  # a format that Pillow alone does not read, such as HEIC, or a damaged file
+            print(f"{path}: not read: {error}")
+            continue
+        answers = session.run(outputs, {"pixels": compute_pixels(picture, view)})
         found = dict(zip(outputs, answers, strict=True))
         ranked = sorted(zip(found["probabilities"][0], classes, strict=True), reverse=True)
         best = [f"{name} {share:.1%}" for share, name in ranked[:3]]

@@ -29,7 +29,7 @@ from dear.report.render import gallery_photo, render_page, write_html
 from dear.text import FEW, list_names, plural
 from dear.writing import require_writable
 
-MOST_SHOWN = 12
+MOST_SHOWN = 24
 """Classes with a photograph and a row of their own: more do not fit on two sides."""
 MOST_GROUPS = 12
 
@@ -87,6 +87,7 @@ def write_report_card(
         photos=photos,
         rows=class_rows(served, scores),
         more=max(0, len(served.classes) - MOST_SHOWN),
+        measured_on=str(data) if isinstance(data, str | Path) else "",
         by=by,
         groups=() if found is None else shown_groups(found.by_group),
     )
@@ -136,7 +137,8 @@ def describe_unseen(bundle: Bundle, scores: BundleScores | None) -> list[str]:
     if scores is None:
         lines.append("It was not tested on images that it was not fitted on.")
     elif scores.groups and scores.groups < scores.images:
-        lines.append(f"The images of the test are from {plural(scores.groups, 'group')}, and no others.")
+        groups = plural(scores.groups, "group")
+        lines.append(f"The images that it was measured on are from {groups}, and no others.")
     if bundle.known is None:
         lines.append('Things of none of the classes: it has no answer "none of these".')
     return lines

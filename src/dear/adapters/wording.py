@@ -185,7 +185,12 @@ def describe_fit(method: str, facts: TrainingFacts, scores: BundleScores | None 
             interval = f"{100 * tried.low:.1f}% to {100 * tried.high:.1f}%"
             outcome = f"{100 * tried.accuracy:5.1f}% ({interval}), {tried.seconds:.1f} s"
         lines.append(f"  {tried.method:{width}}  {outcome}")
-    if len(facts.candidates) > 1:
+    if facts.candidates and facts.named:
+        lines.append(
+            "  (these choose the method: half of the classes are known by their names alone in turn, so they "
+            "are no accuracy of this classifier)"
+        )
+    elif len(facts.candidates) > 1:
         lines.append(
             "  (these choose the method, and are no promise: that is of new images, and of the choice too)"
         )

@@ -33,9 +33,20 @@ def test_the_card_has_what_was_measured_on_the_data(predictor: Predictor, tmp_pa
     text = page.read_text()
     assert "&lt;b&gt;Sorts&lt;/b&gt; cups" in text
     assert text.count("<img") == len(CLASSES)
+    assert f"Images: {tmp_path / 'photos'}" in text
+    assert "of the" not in text[text.index('id="classes"') : text.index("<table")]  # all have photographs
     assert "By day" in text
     assert "It has no operating point" in text
     assert "Signature" in text
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_card_says_that_classes_have_no_photograph(predictor: Predictor, tmp_path: Path) -> None:
+    for number in range(2):
+        save_picture(tmp_path / "photos" / CLASSES[0] / f"{number}.png", picture(number))
+    text = write_report_card(predictor, tmp_path / "card.html", str(tmp_path / "photos")).read_text()
+    assert text.count("<img") == 1
+    assert f"Photographs of 1 of the {len(CLASSES)} classes" in text
 
 
 def test_the_card_of_a_bundle_alone(predictor: Predictor, tmp_path: Path) -> None:
