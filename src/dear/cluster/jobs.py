@@ -38,7 +38,7 @@ from dear.reading.plain import read_json
 from dear.reading.remote import within
 from dear.retrieval.build import Entry, Files, Load, Stamps, read_entry
 from dear.text import fingerprint
-from dear.writing import locked, make_folder, output_file
+from dear.writing import PART, locked, make_folder, output_file
 
 FEWEST, MOST, FILES = 64, 2048, 256
 """Images of a file of predictions at least and at most, and how many files there are between these."""
@@ -112,6 +112,8 @@ def predict_files(
     make_folder(out)
     with locked(out, DataSettings().cache_folder()):
         _begin(out / JOB, {"key": key, "images": len(paths), "shards": count})
+        for part in out.glob(f"*{PART}"):  # of a killed command; a reader of the folder takes it for a file
+            part.unlink(missing_ok=True)
         files = [out / f"part-{number:06}.parquet" for number in range(count)]
         missing = [number for number, file in enumerate(files) if not file.exists()]
         if missing:

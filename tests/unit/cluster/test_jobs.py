@@ -18,6 +18,7 @@ from dear.backbone.clip import Clip
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.errors import DataError, DearError, OutputError, SettingsError
+from dear.writing import PART
 from tests.helpers.bundles import small_predictor
 from tests.helpers.commands import parse_arguments
 from tests.helpers.errors import refuses
@@ -126,6 +127,36 @@ def test_a_shard_is_written_when_all_its_rows_are_there() -> None:
 
     whole = [(number, table.to_pydict()) for number, table in _whole_shards(Rows(), {2: 3, 5: 2, 7: 2})]
     assert whole == [(5, {"path": ["5", "5"]}), (2, {"path": ["2", "2", "2"]})]
+
+
+def test_what_a_killed_command_left_is_no_prediction(
+    only_clip: Clip, photos: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A whole file that was killed before it got its name: readers of the folder would count its rows."""
+    pa = pytest.importorskip("pyarrow", reason="Ray's rows need pyarrow")
+    import pyarrow.parquet as pq
+
+    from dear.cluster import jobs
+
+    class Here(jobs.Cluster):
+        @contextmanager
+        def connected(self) -> Iterator[Any]:
+            yield SimpleNamespace(data=SimpleNamespace(from_arrow=list))
+
+        def share_among(self, _: int) -> dict[str, Any]:
+            return {}
+
+    def predict_here(tables: list[Any], *_: Any, **__: Any) -> Any:
+        rows = [table.append_column("reason", pa.array([None] * len(table), pa.string())) for table in tables]
+        return SimpleNamespace(iter_batches=lambda **_: iter(rows))
+
+    monkeypatch.setattr(jobs, "predict", predict_here)
+    (tmp_path / "out").mkdir()
+    left = tmp_path / "out" / f"part-000001.parquet.0a1b2c3d{PART}"
+    pq.write_table(pa.table({"path": photos[3:6], "reason": pa.array([None] * 3, pa.string())}), left)
+    bundle = small_predictor(only_clip).bundle
+    jobs.predict_files(photos, bundle, tmp_path / "out", Here("local"), shard=3)
+    assert pq.read_table(tmp_path / "out").column("path").to_pylist() == photos
 
 
 def test_other_predictions_are_not_mixed_in(only_clip: Clip, photos: list[str], tmp_path: Path) -> None:
