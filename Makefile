@@ -41,7 +41,7 @@ demo: $(VENV)/.run ## Adapt the tiny CLIP with DeAR, offline, and write demo-out
 
 # Two processes, each of which takes tests from the other when it has no more; ARGS="-n 0" for a single one.
 PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
-test: $(VENV)/.dev ## Run the tests that guard every behavior (8 minutes on 2 cores)
+test: $(VENV)/.dev ## Run the tests that guard every behavior (5 minutes on 2 cores)
 	$(PYTEST) -m "not long" $(ARGS)
 
 test-long: $(VENV)/.dev ## Run the other tests: each method and backbone exported, pages run, more kills
