@@ -147,8 +147,11 @@ def describe_doubt(scores: BundleScores, facts: TrainingFacts) -> list[str]:
         return []
     verb = "looks" if wrong == 1 else "look"
     if scores.split == CROSS_VALIDATION:
-        of, most = plural(scores.images, "label"), f"{100 * wrong / scores.images:.1f} points"
-        return [f"{wrong} of these {of} {verb} wrong: by right ones up to {most} more may be right."]
+        labels, points = plural(scores.images, "label"), f"{100 * wrong / scores.images:.1f}"
+        line = (
+            f"{wrong} of these {labels} {verb} wrong: by right ones up to {points} points more may be right."
+        )
+        return [line] if float(points) else []
     share = f"{wrong} of {plural(facts.judged_labels, 'training label')} {verb} wrong"
     return [f"{share}: test labels may be wrong too, and then count as mistakes."]
 

@@ -200,6 +200,7 @@ def test_an_accuracy_by_labels_that_look_wrong_is_said_to_be_too_low() -> None:
     (line,) = describe_doubt(bundle_scores(40), facts)
     assert "6 of 80 training labels look wrong" in line
     assert not describe_doubt(bundle_scores(40), TrainingFacts(judged_labels=80))
+    assert not describe_doubt(bundle_scores(100_000, split=CROSS_VALIDATION), facts)  # next to nothing
 
 
 def test_uneven_classes_are_told_as_if_each_counted_the_same() -> None:
