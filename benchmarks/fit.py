@@ -1,7 +1,7 @@
 """How a fit grows with the number of classes: processor seconds and peak memory of `dear fit`.
 
     python benchmarks/fit.py                                    # a trial: 10 classes
-    python benchmarks/fit.py --classes 100 300 --out benchmarks/results/fit.json
+    python benchmarks/fit.py --classes 100 300 1000 --out benchmarks/results/fit.json
 
 Each class is a drawing of sixteen random colors and has noisy copies of it, so that what is fitted is not
 trivial. The fit chooses its method, as by default. Each is a process of its own, under a profiler.

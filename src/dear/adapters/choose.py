@@ -31,8 +31,8 @@ ALONE = "not compared with others, which take long with so many images and class
 MOST_VIEWED = 5_000
 """Images up to which candidates with random views are tried: each view of an image is encoded like another
 image, and with so many images it teaches little."""
-MOST_COMPARED = 2_500_000
-"""Images x classes up to which candidates are compared. With more, only one is fitted: the present method, or
+MOST_TRIED = 2_500_000
+"""Images x classes up to which several candidates are tried. With more, only one is: the present method, or
 the first of `CANDIDATES`, whose closed forms grow least."""
 
 
@@ -79,12 +79,9 @@ def choose_method(
     Whatever a candidate raises takes only itself away. Raises SettingsError if none can be fitted.
     """
     left_out = LeftOut(session, run, unlabeled)
-    if setups is None:
-        counts = len(left_out.pictures), len(run.source.classnames)
-        listed = list_candidates(run.clip, with_roles=run.table is not None)
-        candidates = limit_candidates(listed, *counts, present)
-    else:
-        candidates = [*setups]
+    listed = [*(setups or list_candidates(run.clip, with_roles=run.table is not None))]
+    counts = len(left_out.pictures), len(run.source.classnames)
+    candidates = listed if setups else limit_candidates(listed, *counts, present)
     names = [*map(name_candidate, candidates)]
     if not left_out.tested.any():
         usual = (setup for name in (present, FIT_METHOD) for setup in candidates if setup.method == name)
@@ -112,7 +109,7 @@ def choose_method(
         scores = cross_fit_choice(by_name, best, stays)
     setup = candidates[names.index(best)]
     reason += "".join(f" ({name} {value})" for name, value in setup.settings.items()) + LEFT_OUT
-    if len(candidates) == 1 and setups is None:
+    if len(candidates) == 1 < len(listed):
         reason = ALONE
     of_method = judged[best].scores
     return Choice(setup, reason, tuple(tried[name] for name in names), of_method, scores)
@@ -147,13 +144,10 @@ def limit_candidates(
 ) -> list[MethodSetup]:
     """Those that are tried with so many images and classes, with their settings there."""
     if images > MOST_VIEWED:
-        candidates = [
-            MethodSetup(setup.method, {**setup.settings, "views": 0})
-            if hasattr(setup.declared.settings, "views")
-            else setup
-            for setup in candidates
-        ]
-    if images * classes > MOST_COMPARED:
+        with_views = {each.method for each in CANDIDATES if hasattr(METHODS[each.method].settings, "views")}
+        without = {name: MethodSetup(name, {"views": 0}) for name in with_views}
+        candidates = [without.get(setup.method, setup) for setup in candidates]
+    if images * classes > MOST_TRIED:
         methods = [setup.method for setup in candidates]
         alone = present if present in methods else CANDIDATES[0].method
         candidates = [candidates[methods.index(alone)]]

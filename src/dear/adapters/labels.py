@@ -101,9 +101,9 @@ class CorrectedData:
             {path: _common_tail(file, Path(path)) for path in self.files if path.endswith(file.name)}
         )
         (best, parts), (_, others) = [*shared.most_common(2), ("", 0), ("", 0)][:2]
-        if not parts or parts == others or not file_of(found := Path(best)).is_file():
+        if not parts or parts == others or not file_of(moved := Path(best)).is_file():
             return None
-        return None if file_of(file).is_file() and file_hash(file) != file_hash(found) else found
+        return None if file_of(file).is_file() and file_hash(file) != file_hash(moved) else moved
 
     def path_of(self, file: Path) -> str:
         """What the corrections call a file."""

@@ -164,7 +164,7 @@ def describe_test(scores: BundleScores | None, facts: TrainingFacts) -> list[str
     if scores is not None:
         title = f"On {plural(scores.images, 'test image')}:"
         if scores.split == CROSS_VALIDATION:
-            choice = ", of the choice of the method too" if facts.chosen else ""
+            choice = ", of the choice of the method too" if len(facts.candidates) > 1 else ""
             images = plural(scores.images, "image")
             title = f"Cross-validated on {images}, each left out of the fit in turn{choice}:"
         lines = [*verdict(scores), *describe_doubt(scores, facts)]

@@ -50,8 +50,8 @@ def score_jointly(
         labels, features = part.predictions.labels + first, part.predictions.features
         assert features is not None, "they were kept"
 
-        def encode(_: Images, kept: Tensor = features) -> Sequence[Tensor]:
-            batches: Sequence[Tensor] = kept.split(AT_ONCE)
+        def encode(_: Images, features: Tensor = features) -> Sequence[Tensor]:
+            batches: Sequence[Tensor] = features.split(AT_ONCE)
             return batches
 
         joint = predict(method, part.images, labels=labels, precision=precision, encode=encode)

@@ -4,7 +4,6 @@
 
 from collections.abc import Callable, Iterable
 
-import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -68,8 +67,8 @@ def _newton_step(
     roots = values.maximum(error).sqrt()
     matrix = roots[:, None] * axes.T
     target = matrix @ (above / scale) - axes.T @ (scale * gradient) / roots
-    found, _ = nnls(matrix.cpu().numpy(), target.cpu().numpy())
-    return scale * torch.from_numpy(np.asarray(found)).to(above) - above
+    solution, _ = nnls(matrix.cpu().numpy(), target.cpu().numpy())
+    return scale * torch.from_numpy(solution).to(above) - above
 
 
 def _derivatives(

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from dear.data.images.decode import as_image, decode
 from dear.errors import DearError
@@ -26,7 +27,7 @@ def write_query_page(
     it among the ``photos`` of the index, the nearest first. A file that can no longer be read is named only.
     Raises OutputError, and DataError for a query image that cannot be read.
     """
-    gallery, gone = [], list[str]()
+    found, unreadable = list[dict[str, Any]](), list[str]()
     for hit in hits:
         captions = {"score": f"{hit.score:.3f}"}
         if len(hit.by) > 1:
@@ -35,20 +36,18 @@ def write_query_page(
         try:
             picture = as_image(decode(photos / hit.path))
         except (DearError, OSError):
-            gone.append(title)
+            unreadable.append(title)
             continue
-        gallery.append(gallery_photo(picture, title=title, alt="", captions=captions))
-    shown = (
-        [] if is_text else [gallery_photo(as_image(decode(as_path(query))), title=query, alt="", captions={})]
-    )
+        found.append(gallery_photo(picture, title=title, alt="", captions=captions))
+    pictures = [] if is_text else [as_image(decode(as_path(query)))]
     features = ", ".join(f"{name} ({weight:g})" for name, weight in weights.items())
     text = render_page(
         "query.html.j2",
         query=query,
-        shown=shown,
+        pictures=[gallery_photo(picture, title=query, alt="", captions={}) for picture in pictures],
         features=features,
         photos=str(photos),
-        found=gallery,
-        gone=gone,
+        found=found,
+        unreadable=unreadable,
     )
     return write_page(out, PAGE, text, {}, ())

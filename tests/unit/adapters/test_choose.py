@@ -312,7 +312,7 @@ def test_many_images_are_tried_without_random_views_and_many_classes_with_one_me
 def test_a_method_that_is_not_compared_is_cross_validated(
     task: Dataset, clip: Clip, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(choose, "MOST_COMPARED", 0)
+    monkeypatch.setattr(choose, "MOST_TRIED", 0)
     choice = choose_method(*arguments(clip, task))
     assert choice.method == "ensemble"
     assert "not compared" in choice.reason

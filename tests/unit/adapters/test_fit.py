@@ -1,5 +1,6 @@
 """fit: what it trains on, what it measures, what it refuses; the temperature against a grid."""
 
+import inspect
 import math
 import warnings
 from dataclasses import replace
@@ -14,6 +15,7 @@ from dear.adapters.bundle import Bundle
 from dear.adapters.calibration import best_temperature
 from dear.adapters.facts import BundleScores
 from dear.adapters.fit import fit
+from dear.adapters.fit_plan import FitPlan
 from dear.adapters.model_card import model_card
 from dear.adapters.predictor import Predictor
 from dear.adapters.scoring import evaluate_bundle
@@ -29,6 +31,12 @@ from tests.helpers.methods import role_table
 
 SHORT: dict[str, Any] = {"method": "dear", "settings": {"first": 8}, "train": {"epochs": 2}}
 """A fit of DeAR of two epochs, besides its data and roles."""
+
+
+def test_a_plan_has_the_arguments_of_a_fit_and_their_defaults() -> None:
+    arguments = {name: each.default for name, each in inspect.signature(fit).parameters.items()}
+    planned = {name: each.default for name, each in inspect.signature(FitPlan).parameters.items()}
+    assert planned == arguments
 
 
 def test_what_is_trained_in_float16_is_kept_in_float32(roles: Path, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from dear.adapters.facts import NameCost, TrainingFacts, TriedMethod
+from dear.adapters.facts import CROSS_VALIDATION, NameCost, TrainingFacts, TriedMethod
 from dear.adapters.results import (
     ClassScore,
     Prediction,
@@ -22,7 +22,7 @@ from dear.adapters.results import (
     write_predictions,
     write_suggestions,
 )
-from dear.adapters.wording import describe_fit, describe_names, verdict
+from dear.adapters.wording import describe_fit, describe_names, describe_test, verdict
 from dear.data.sources.table import read_answers
 from dear.errors import DataError, OutputError
 from tests.conftest import MakeClip
@@ -186,6 +186,14 @@ def test_candidates_are_told_from_what_is_promised() -> None:
     lines = describe_fit("ensemble", TrainingFacts(chosen="the best", candidates=tried))
     assert "91.5%" in lines[1]
     assert "no promise" in lines[-1]
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_choice_is_cross_validated_where_there_was_one(count: int) -> None:
+    tried = (TriedMethod("ensemble", 0.9), TriedMethod("zero-shot", 0.5))[:count]
+    facts = TrainingFacts(chosen="the best", candidates=tried)
+    title = describe_test(bundle_scores(40, split=CROSS_VALIDATION), facts)[0]
+    assert ("choice" in title) == (count > 1)
 
 
 def test_few_classes_say_little_of_a_new_name() -> None:

@@ -45,7 +45,7 @@ def test_they_are_the_best_that_are_allowed(rows: int) -> None:
 
 @pytest.mark.parametrize("size", [1e-3, 1.0, 1e3, 1e6])
 def test_they_are_found_in_few_evaluations_whatever_the_size_of_a_term(
-    size: int, monkeypatch: pytest.MonkeyPatch
+    size: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A term of which a tiny weight is the best, for it misleads where it is large, beside one that is half
     of it with opposite sign.
