@@ -18,10 +18,8 @@ from torch import Tensor
 from dear.adapters.facts import TriedMethod
 from dear.adapters.leftout import LeftOut, LeftOutScores, absent_classes
 from dear.backbone.clip import Clip
-from dear.data.dataset import Images
 from dear.errors import DearError, SettingsError
-from dear.evaluation.resolve import MethodSetup, ResolvedRun
-from dear.evaluation.session import Session
+from dear.evaluation.resolve import MethodSetup
 from dear.methods.registry import CANDIDATES, FIT_METHOD, METHODS, check_towers
 from dear.progress import Progress, silent
 from dear.stats import group_share_interval, mean_difference_error
@@ -61,24 +59,22 @@ class Choice:
 
 
 def choose_method(
-    session: Session,
-    run: ResolvedRun,
+    left_out: LeftOut,
     *,
     setups: Sequence[MethodSetup] | None = None,
-    unlabeled: Images | None = None,
     present: str | None = None,
     progress: Progress = silent,
 ) -> Choice:
-    """Choose a method for a run among ``setups``; by default among all that its backbone can take, with
-    `dear+` first if there is a role table. It is the first one, unless another is better beyond the standard
-    error of the difference.
+    """Choose a method for a run by its images that are left out, among ``setups``; by default among all that
+    its backbone can take, with `dear+` first if there is a role table. It is the first one, unless another is
+    better beyond the standard error of the difference.
 
     Where some classes of the data set have only names, each half of the classes is treated so in turn, and
-    the accuracy on it counts by the share of classes with only names. A method that is able to also learns
-    from ``unlabeled`` images, which have no labels. The ``present`` method takes the place of the first.
-    Whatever a candidate raises takes only itself away. Raises SettingsError if none can be fitted.
+    the accuracy on it counts by the share of classes with only names. The ``present`` method takes the place
+    of the first. Whatever a candidate raises takes only itself away. Raises SettingsError if none can be
+    fitted.
     """
-    left_out = LeftOut(session, run, unlabeled)
+    run = left_out.run
     listed = [*(setups or list_candidates(run.clip, with_roles=run.table is not None))]
     counts = len(left_out.pictures), len(run.source.classnames)
     candidates = listed if setups else limit_candidates(listed, *counts, present)

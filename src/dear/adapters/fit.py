@@ -184,9 +184,10 @@ def make_fit(plan: FitPlan, report: Progress) -> Fitted:
         options: dict[str, Any] = {"seed": plan.seed, "train": plan.train, "select": plan.select}
         backbone = plan.backbone(world=dataset.world)
         run = resolve_run(session, backbone, images, plan.setup, plan.roles, plan.reading, **options)
+    left_out = LeftOut(session, run, images.unlabeled)
     choice, present = None, plan.config.get("method")
     if plan.is_auto:
-        choice = choose_method(session, run, unlabeled=images.unlabeled, present=present, progress=report)
+        choice = choose_method(left_out, present=present, progress=report)
         run = check_run(session, session.complete(replace(run, setup=choice.setup)))
     if present not in (None, run.setup.method):
         settings = plan.config["training"].get("overrides", {}).get("method", {})
@@ -195,20 +196,17 @@ def make_fit(plan: FitPlan, report: Progress) -> Fitted:
     if images.unlabeled is not None:
         gain = UnlabeledGain(**add_unlabeled(trial, images.unlabeled))
         images = replace(images, facts=replace(images.facts, unlabeled=gain))
-    left_out = attempt("cross-validation", lambda: LeftOut(session, run, images.unlabeled))
-    calibration, scores = Calibration(), None
-    if left_out is not None:
-        calibration, scores = calibrate_fit(trial, images, left_out, choice)
+    calibration, scores = calibrate_fit(trial, images, left_out, choice)
     bundle = make_bundle(plan, trial, images, choice, calibration)
     tested = crossed = known = review = None
     if len(dataset.test):
         options = {"is_unseen": True, "progress": report, "cache": session.cache}
         tested = evaluate_images(Predictor(bundle, clip=run.clip), dataset, **options)[:2]
-    if left_out is not None and scores is not None and len(scores.judged) and (tested is None or plan.goal):
+    if scores is not None and len(scores.judged) and (tested is None or plan.goal):
         crossed = cross_validate(bundle, trial, left_out, (choice and choice.scores) or scores)
-    if left_out is not None and plan.refuse:
+    if plan.refuse:
         known = attempt('"none of these"', partial(find_known, left_out))
-    if left_out is not None and plan.review:
+    if plan.review:
         judged = partial(review_images, left_out, scores, answered_contents(plan.data))
         review = attempt("the review of labels", judged)
     bundle = add_evidence(plan, bundle, dataset, tested, crossed, known, review)

@@ -239,7 +239,7 @@ def review_data(
             name = backbone_or_default(model, pretrained, world=images.dataset.world)
             run = resolve_run(session, name, images, setup, roles, settings, seed=seed)
         left_out = LeftOut(session, run)
-        choice = choose_method(session, run, progress=report) if method == AUTO else None
+        choice = choose_method(left_out, progress=report) if method == AUTO else None
         if choice is not None:
             setup = choice.setup
         elif not setup.declared.cheap:

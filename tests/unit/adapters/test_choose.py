@@ -240,7 +240,7 @@ def without_images(task: Dataset, labels: list[int]) -> Dataset:
 
 
 def test_with_one_image_of_each_class_there_is_nothing_to_choose_by(task: Dataset, clip: Clip) -> None:
-    choice = choose_method(*arguments(clip, task, 1))
+    choice = choose_method(LeftOut(*arguments(clip, task, 1)))
     assert (choice.method, choice.candidates, choice.scores) == (registry.FIT_METHOD, (), None)
 
 
@@ -248,7 +248,7 @@ def test_each_candidate_has_a_step_of_its_own(task: Dataset, clip: Clip) -> None
     """They take unequal times, so a common bar would promise an end that is far away."""
     seen = list[tuple[str, int, int]]()
     setups = [MethodSetup("zero-shot"), MethodSetup("gda")]
-    choose_method(*arguments(clip, task), setups=setups, progress=lambda *step: seen.append(step))
+    choose_method(LeftOut(*arguments(clip, task)), setups=setups, progress=lambda *step: seen.append(step))
     steps = [step for step in seen if step[0].startswith("trying ")]
     assert [step[1:] for step in steps] == [(0, 1), (1, 1)] * 2
     assert len({step for step, _, _ in steps}) == 2
@@ -262,11 +262,11 @@ def test_whatever_a_candidate_raises_takes_only_itself_away(
 
     monkeypatch.setattr("dear.methods.ensemble.method.Ensemble.before_training", fail)
     failing, other = MethodSetup("ensemble"), MethodSetup("zero-shot")
-    choice = choose_method(*arguments(clip, task), setups=[failing, other])
+    choice = choose_method(LeftOut(*arguments(clip, task)), setups=[failing, other])
     reasons = {tried.method: tried.reason for tried in choice.candidates if tried.accuracy is None}
     assert (choice.method, reasons) == ("zero-shot", {"ensemble": "it failed: did not converge"})
     with pytest.raises(SettingsError, match="no method"):
-        choose_method(*arguments(clip, task), setups=[failing])
+        choose_method(LeftOut(*arguments(clip, task)), setups=[failing])
 
 
 def test_a_method_that_cannot_be_fitted_says_why(task: Dataset, clip: Clip) -> None:
@@ -313,7 +313,7 @@ def test_a_method_that_is_not_compared_is_cross_validated(
     task: Dataset, clip: Clip, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(choose, "MOST_TRIED", 0)
-    choice = choose_method(*arguments(clip, task))
+    choice = choose_method(LeftOut(*arguments(clip, task)))
     assert choice.method == "ensemble"
     assert "not compared" in choice.reason
     [tried] = choice.candidates

@@ -38,7 +38,6 @@ def others(tmp_path: Path) -> Path:
 def test_others_are_used_only_if_left_out_images_gain(
     roles: Path, others: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dear.adapters.fit.LeftOut", None)  # the fits are not cross-validated
     plain = fit(noise_dataset(), roles=roles, method="dear+")
     bundle = fit(noise_dataset(), roles=roles, method="dear+", unlabeled=others)
     gain = bundle.training.unlabeled
