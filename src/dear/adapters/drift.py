@@ -37,6 +37,8 @@ PAGE = "drift.html"
 FURTHEST = 12
 FEWEST = 10
 """Groups of each sample below which nothing is tested: so few hardly show anything."""
+FLAT = 1e-3
+"""The least contrast of a picture with a sharpness: a quarter of a step of its 8-bit values."""
 VALUES = ("brightness", "sharpness", "confidence")
 
 
@@ -270,13 +272,15 @@ def read_sample(predictor: Predictor, images: Any, settings: DataSettings, seed:
 
 
 def measure_picture(pixels: Float[Tensor, "3 size size"]) -> Float[Tensor, "2"]:
-    """The brightness of a view in [0, 1], its mean luma, and its sharpness, the standard deviation of the
-    Laplacian of that.
+    """The brightness of a view in [0, 1], its mean luma, and its sharpness: the standard deviation of the
+    Laplacian of the luma as a share of that of the luma itself, so that less light or contrast is not taken
+    for less sharpness.
     """
     luma = torch.einsum("c,chw->hw", pixels.new_tensor([0.299, 0.587, 0.114]), pixels).double()
     inner = luma[1:-1, 1:-1]
     laplacian = luma[:-2, 1:-1] + luma[2:, 1:-1] + luma[1:-1, :-2] + luma[1:-1, 2:] - 4 * inner
-    return torch.stack([luma.mean(), laplacian.std()]).cpu()
+    contrast = luma.std()
+    return torch.stack([luma.mean(), laplacian.std() / contrast if contrast > FLAT else contrast * 0]).cpu()
 
 
 def write_drift(folder: Path, drift: Drift, title: str) -> tuple[Path, ...]:

@@ -5,12 +5,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from PIL import ImageEnhance
+from PIL import ImageEnhance, ImageFilter
 
-from dear.adapters.drift import detect_drift
+from dear.adapters.drift import detect_drift, measure_picture
 from dear.adapters.operating import OperatingPoint
 from dear.adapters.predictor import Predictor
 from dear.backbone.clip import Clip
+from dear.data.images.decode import as_image, as_picture
+from dear.data.images.transforms import to_unit
 from dear.errors import DataError, SettingsError
 from tests.helpers.bundles import small_predictor
 from tests.helpers.pictures import save_picture
@@ -36,11 +38,22 @@ def test_a_darkened_month_is_found(predictor: Predictor, tmp_path: Path) -> None
     old, new, p = drift.values["brightness"]
     assert new == pytest.approx(0.4 * old, rel=0.1)
     assert p < 0.05
+    old, new, _ = drift.values["sharpness"]
+    assert new == pytest.approx(old, rel=0.05)  # a darkened picture is as sharp as before
     assert "These images differ from the 30 images" in drift.verdict[0]
     assert "Unusual brightness" in drift.verdict[1]
     assert "cannot be known without labels" in drift.verdict[-1]
     assert len(drift.furthest) == 12
     assert "Unusual brightness" in (tmp_path / "page" / "drift.html").read_text()
+
+
+def test_blurred_pictures_are_less_sharp_and_flat_ones_have_no_sharpness() -> None:
+    noise = torch.rand(3, 40, 40, generator=torch.Generator().manual_seed(0))
+    whole = measure_picture(noise)
+    assert measure_picture(0.3 * noise)[1] == pytest.approx(whole[1].item(), rel=1e-4)
+    shown = as_image((255 * noise).to(torch.uint8)).filter(ImageFilter.GaussianBlur(2))
+    assert measure_picture(to_unit(as_picture(shown)))[1] < 0.2 * whole[1]
+    assert measure_picture(torch.full((3, 40, 40), 0.4))[1] == 0
 
 
 def test_the_same_kind_of_pictures_is_no_drift(predictor: Predictor, tmp_path: Path) -> None:
