@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool
+from jaxtyping import Bool, Int
 from PIL import ExifTags, Image
 
 from dear.data.dataset import Dataset, Images
@@ -28,6 +28,8 @@ MONTH, CAMERA = "month", "camera"
 """What is read from the EXIF data of photographs, unless a column of the table is called so."""
 UNKNOWN = "(unknown)"
 """The group of images of which it is not known."""
+CONFUSED = "most confused"
+"""The column of a group's confusions."""
 WORST = 3
 """Groups whose confusions are listed, and confusions of each."""
 
@@ -39,6 +41,8 @@ class GroupAccuracy:
     Attributes:
         accuracy, low, high: The share, and its interval at 95%, by `--dataset.group`.
         confusions: The most frequent: class, predicted class, number of images.
+        decided, decided_right: How many images an operating point decides, and how many of these are right;
+            None without one.
     """
 
     name: str
@@ -48,13 +52,18 @@ class GroupAccuracy:
     low: float
     high: float
     confusions: tuple[tuple[str, str, int], ...]
+    decided: int | None = None
+    decided_right: int | None = None
 
     @property
-    def row(self) -> tuple[str, int, str, str, str]:
-        """Its cells: group, images, accuracy and interval in percent, confusions."""
+    def cells(self) -> dict[str, str | int]:
+        """What a table shows of it, by column: numbers and percentages, then what is most confused."""
         pairs = ", ".join(f"{name} as {other} ({count})" for name, other, count in self.confusions)
-        interval = f"{self.low:.1%} to {self.high:.1%}"
-        return printable(self.name), self.images, f"{self.accuracy:.1%}", interval, printable(pairs)
+        cells: dict[str, str | int] = {"group": printable(self.name), "images": self.images}
+        cells |= {"accuracy": f"{self.accuracy:.1%}", "interval": f"{self.low:.1%} to {self.high:.1%}"}
+        if self.decided is not None:
+            cells |= {"decided": self.decided, "right of these": f"{self.decided_right}"}
+        return cells | {CONFUSED: printable(pairs)}
 
 
 @dataclass(frozen=True)
@@ -141,10 +150,14 @@ def _read_exif(file: Path, by: str) -> str:
 
 
 def accuracy_by_group(
-    predictions: Predictions, images: Images, groups: Sequence[str]
+    predictions: Predictions,
+    images: Images,
+    groups: Sequence[str],
+    choices: Int[np.ndarray, "item"] | None = None,
 ) -> tuple[GroupAccuracy, ...]:
     """The accuracy of each group, the most clearly worst first: that whose interval ends lowest, so that a
-    group of a few images is not the worst by chance alone.
+    group of a few images is not the worst by chance alone. ``choices`` are what an operating point decides
+    (`OperatingPoint.decide`).
     """
     correct, names, of_group = predictions.correct.cpu().numpy(), np.asarray(groups), group_names(images)
     labels, predicted = predictions.labels.tolist(), predictions.predicted.tolist()
@@ -159,7 +172,11 @@ def accuracy_by_group(
         right = correct[items]
         interval = group_share_interval(right, [of_group[item] for item in items])
         count, share = int(right.sum()), float(right.mean())
-        rows.append(GroupAccuracy(name, len(items), count, share, *interval, confusions))
+        of_decided: tuple[int, ...] = ()
+        if choices is not None:
+            is_right = choices[items] == predictions.labels.numpy()[items]
+            of_decided = int((choices[items] >= 0).sum()), int(is_right.sum())
+        rows.append(GroupAccuracy(name, len(items), count, share, *interval, confusions, *of_decided))
     return tuple(sorted(rows, key=lambda row: (row.high, row.accuracy, row.name)))
 
 

@@ -231,7 +231,8 @@ def compare(
         names = [f"{names[0]} (first)", f"{names[1]} (second)"]
     settings = (dataset or DataSettings()).with_test_share(1.0).skip_broken()
     groups = None if by is None else partial(read_groups, data, by=by, settings=settings)
-    comparison, images = compare_predictors(predictors, as_dataset(data, settings), names, groups)
+    cache = Cache(readouts=ReadoutStore(settings.cache_folder()))
+    comparison, images = compare_predictors(predictors, as_dataset(data, settings), names, cache, groups)
     if out is not None:
         write_comparison(expanded(out), comparison, images, predictors[0])
     return comparison
@@ -250,6 +251,7 @@ def compare_predictors(
     predictors: Sequence[Predictor],
     dataset: Dataset,
     names: Sequence[str],
+    cache: Cache,
     groups: Callable[[Images], Sequence[str]] | None = None,
 ) -> tuple[Comparison, Images]:
     """The comparison of two classifiers, of these names, on the test images of a data set, and the images.
@@ -277,7 +279,6 @@ def compare_predictors(
         )
     images, labels = Subset(dataset.test, is_common.nonzero().flatten()), labels[is_common]
     common = tuple(first.classes[number] for number, _ in pairs)
-    cache = Cache(readouts=ReadoutStore(DataSettings().cache_folder()))
     runs, right_of_all, others = list[Predictions](), list[int](), list[tuple[str, ...]]()
     for predictor, columns in zip(predictors, torch.tensor(pairs).T, strict=True):
         among_all = predict_images(predictor, images, columns[labels], cache=cache)

@@ -11,12 +11,18 @@ from dear.adapters.evaluation_page import write_evaluation_page
 from dear.adapters.facts import BundleScores
 from dear.adapters.operating import OperatingGoal, OperatingPoint
 from dear.adapters.predictor import Predictor
-from dear.adapters.scoring import choose_operating_point, evaluate_images, measure_others
+from dear.adapters.scoring import (
+    choose_operating_point,
+    decide_images,
+    evaluate_images,
+    measure_others,
+)
 from dear.data.images.photos import group_names
 from dear.data.loading import as_dataset
 from dear.data.settings import DataSettings
 from dear.evaluation.predictions import Encode
 from dear.reading.files import expanded
+from dear.training.cache import Cache, ReadoutStore
 from dear.writing import require_writable
 
 
@@ -73,21 +79,32 @@ def evaluate(
     settings = (dataset or DataSettings()).skip_broken()
     settings = settings.with_test_share(1.0) if split == "test" else settings
     loaded = as_dataset(data, settings)
-    let_through = None if others is None else measure_others(predictor, others)
+    let_through, count = (None, 0) if others is None else measure_others(predictor, others)
+    cache = Cache(readouts=ReadoutStore(settings.cache_folder()))  # another look encodes nothing again
     scores, predictions, images = evaluate_images(
-        predictor, loaded, split=split, own_classes=own_classes, encode=encode
+        predictor, loaded, split=split, own_classes=own_classes, cache=cache, encode=encode
     )
     found = Evaluation(
-        replace(scores, let_through=let_through),
+        replace(scores, let_through=let_through, others=count),
         None if goal is None else choose_operating_point(goal, predictions, group_names(images), split),
-        () if by is None else accuracy_by_group(predictions, images, read_groups(data, images, by, settings)),
     )
-    if out is None:
-        return found
     is_own = own_classes and found.scores.steered is None
     point = found.operating or (predictor.bundle.training.operating if is_own else None)
-    rows = [row.row for row in found.by_group]
+    if by is not None:
+        groups = read_groups(data, images, by, settings)
+        choices = None if point is None else decide_images(point, predictor, predictions)
+        found = replace(found, by_group=accuracy_by_group(predictions, images, groups, choices))
+    if out is None:
+        return found
     files = write_evaluation_page(
-        out, predictor, loaded.title, found.scores, predictions, images, point=point, by=by, groups=rows
+        out,
+        predictor,
+        loaded.title,
+        found.scores,
+        predictions,
+        images,
+        point=point,
+        by=by,
+        groups=found.by_group,
     )
     return replace(found, files=files)

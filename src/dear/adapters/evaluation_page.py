@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from jaxtyping import UInt8
@@ -11,6 +10,7 @@ from pandas import DataFrame
 from torch import Tensor
 
 from dear.adapters.attention import attention_maps, overlay
+from dear.adapters.by_group import GroupAccuracy
 from dear.adapters.facts import BundleScores
 from dear.adapters.operating import OperatingPoint, describe_decided, describe_point
 from dear.adapters.predictor import Predictor
@@ -58,10 +58,10 @@ def write_evaluation_page(
     *,
     point: OperatingPoint | None = None,
     by: str | None = None,
-    groups: Sequence[tuple[Any, ...]] = (),
+    groups: Sequence[GroupAccuracy] = (),
 ) -> tuple[Path, ...]:
     """Write the page ``evaluation.html`` on a data set of this ``title`` into a folder, with its tables and
-    figures as files, and return these, the page first. ``groups`` are rows of accuracy by what ``by`` names.
+    figures as files, and return these, the page first. ``groups`` have the accuracy by what ``by`` names.
     """
     bundle, folder = predictor.bundle, expanded(folder)
     is_own = point is bundle.training.operating
@@ -99,13 +99,12 @@ def write_evaluation_page(
         images=len(images),
         decisions=[*describe_point(point), *describe_decided(point, scores.decided if is_own else None)],
         by=by,
-        groups=groups,
+        groups=[row.cells for row in groups],
     )
     numbers = {name: value for name, value in vars(scores).items() if isinstance(value, int | float)}
     tables = mistakes.tables()
     if groups:
-        columns = ["group", "images", "accuracy", "interval", "confusions"]
-        tables["groups.csv"] = DataFrame(groups, columns=columns)
+        tables["groups.csv"] = DataFrame([row.cells for row in groups])
     tables["scores.csv"] = DataFrame({"score": [*numbers], "value": [*map(float, numbers.values())]})
     files = {name: csv_file(table) for name, table in tables.items()}
     return write_page(folder, PAGE, text, files, figures.values())

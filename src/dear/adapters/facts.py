@@ -125,7 +125,7 @@ class BundleScores:
         confusions: The three most frequent: class, predicted class, number of images.
         per_class, class_images: Accuracy and number of images of each class that has images.
         refused: Share of the images that looks like none of the known classes; None if nothing is refused.
-        let_through: Share of other images that does not.
+        let_through, others: Share of other images that does not, and how many there are.
         twins, twins_right: Images that are near-duplicates of training images or of one group with them, and
             how many of these are right: the split leaks.
         groups: How many groups the images are from; an image that is in none counts as one.
@@ -153,6 +153,7 @@ class BundleScores:
     per_class: Mapping[str, Share]
     refused: Share | None = None
     let_through: Share | None = None
+    others: ImageCount = 0
     confidence: Share | None = None
     twins: ImageCount = 0
     twins_right: ImageCount = 0

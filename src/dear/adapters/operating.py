@@ -96,13 +96,22 @@ class OperatingPoint:
         threshold = self.threshold if self.by_class is None else self.by_class.get(name)
         return math.inf if threshold is None else threshold
 
-    def decide(self, probabilities: "NDArray[Any]", classes: Sequence[str]) -> "NDArray[Any]":
+    def decide(
+        self,
+        probabilities: "NDArray[Any]",
+        classes: Sequence[str],
+        refused: "NDArray[Any] | None" = None,
+    ) -> "NDArray[Any]":
         """The number of the class that each image, item x class, is decided to be of; -1 for one that goes to
-        a person.
+        a person, as those do that are ``refused`` as of none of the classes.
         """
+        import numpy as np
+
         if self.costs is not None:
-            return self.costs.decide(probabilities, classes)
-        return decide_by_thresholds(probabilities, [self.threshold_of(name) for name in classes])
+            choices = self.costs.decide(probabilities, classes)
+        else:
+            choices = decide_by_thresholds(probabilities, [self.threshold_of(name) for name in classes])
+        return choices if refused is None else np.where(refused, -1, choices)
 
 
 def decide_by_thresholds(probabilities: "NDArray[Any]", thresholds: Sequence[float]) -> "NDArray[Any]":
@@ -240,9 +249,7 @@ def measure_point(
     """
     import numpy as np
 
-    choices = point.decide(probabilities, classes)
-    if refused is not None:
-        choices = np.where(refused, -1, choices)
+    choices = point.decide(probabilities, classes, refused)
     is_decided, right, names = choices >= 0, choices == labels, np.asarray(groups)
     low, high = bounds_of(right[is_decided], names[is_decided])
     per_class = {}

@@ -33,6 +33,7 @@ from dear.progress import Progress
 from dear.reading.files import expanded
 from dear.stats import LEVEL, group_share_interval, independent_difference, share_interval
 from dear.text import list_names, plural, printable
+from dear.training.cache import Cache, ReadoutStore
 from dear.writing import PART, UNFINISHED, require_writable, temporary_folder, writing
 
 BEFORE, NEW = ".before", ".new"
@@ -47,6 +48,7 @@ class CrossValidated:
         before, now: The shares of images that are right.
         images_before, images_now: How many images there were.
         low, high: The interval of now - before, at 95%, as if the images were others.
+        interval_now: That of ``now``, at 95%, by groups.
     """
 
     before: float
@@ -55,13 +57,15 @@ class CrossValidated:
     images_now: int
     low: float
     high: float
+    interval_now: tuple[float, float]
 
     def __str__(self) -> str:
         interval = f"({LEVEL:.0%}: {100 * self.low:+z.1f} to {100 * self.high:+z.1f})"
+        of_now = f"({LEVEL:.0%}: {self.interval_now[0]:.1%} to {self.interval_now[1]:.1%})"
         return (
             f"Cross-validated, with the labels of the time: {self.before:.1%} of "
-            f"{plural(self.images_before, 'image')} before, {self.now:.1%} of {self.images_now:,} now: "
-            f"{100 * (self.now - self.before):+z.1f} points {interval}."
+            f"{plural(self.images_before, 'image')} before, {self.now:.1%} of {self.images_now:,} now "
+            f"{of_now}: {100 * (self.now - self.before):+z.1f} points {interval}."
         )
 
 
@@ -156,7 +160,8 @@ def refit(
         fitted = make_fit(plan, report)
         new, crossed = fitted.bundle, fitted.crossed
         predictors = Predictor(present, clip=fitted.clip), Predictor(new, clip=fitted.clip)
-        comparison, images = compare_with_present(predictors, names, fitted.dataset, crossed)
+        cache = Cache(readouts=ReadoutStore(plan.reading.cache_folder()))
+        comparison, images = compare_with_present(predictors, names, fitted.dataset, crossed, cache)
         promised = compare_promises(present, new, crossed)
         clear = [] if comparison is None else [comparison.p < 1 - LEVEL and comparison.difference < 0]
         clear += [] if promised is None else [promised.high < 0]
@@ -199,13 +204,14 @@ def compare_with_present(
     names: Sequence[str],
     dataset: Dataset,
     crossed: CrossValidation | None,
+    cache: Cache,
 ) -> tuple[Comparison | None, Images | None]:
     """The present classifier and the new one on test images that neither was fitted on or, without any, on
     training images that are new to the present one, each predicted by a fit without it; and these images.
     """
     if len(dataset.test):
         try:
-            return compare_predictors(predictors, dataset, names)
+            return compare_predictors(predictors, dataset, names, cache)
         except DataError:  # the present one was fitted on all of them, or knows other classes
             return None, None
     if crossed is None:
@@ -224,7 +230,8 @@ def compare_with_present(
     images, labels = Subset(crossed.images, rows), labels[rows]
     columns = torch.tensor(pairs).T
     common = tuple(first.classes[number] for number, _ in pairs)
-    among_all = predict_images(predictors[0], images, columns[0][labels]), _rows_of(crossed.predictions, rows)
+    of_present = predict_images(predictors[0], images, columns[0][labels], cache=cache)
+    among_all = of_present, _rows_of(crossed.predictions, rows)
     runs = [of.among(part, common, labels) for of, part in zip(among_all, columns, strict=True)]
     of_others = [
         tuple(name for at, name in enumerate(bundle.classes) if at not in part.tolist())
@@ -271,7 +278,7 @@ def compare_promises(present: Bundle, new: Bundle, crossed: CrossValidation | No
     of_new = group_share_interval(right, group_names(Subset(crossed.images, rows)))
     now = float(right.mean())
     interval = independent_difference(scores.accuracy, of_present, now, of_new)
-    return CrossValidated(scores.accuracy, now, scores.images, len(rows), *interval)
+    return CrossValidated(scores.accuracy, now, scores.images, len(rows), *interval, of_new)
 
 
 def copy_bundle(folder: Path, copy: Path) -> None:

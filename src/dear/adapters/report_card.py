@@ -9,7 +9,7 @@ import torch
 
 from dear.adapters.bundle import Bundle
 from dear.adapters.bundle_config import CONFIG
-from dear.adapters.by_group import GroupAccuracy
+from dear.adapters.by_group import CONFUSED, GroupAccuracy
 from dear.adapters.evaluation import evaluate
 from dear.adapters.evaluation_page import load_view
 from dear.adapters.facts import BundleScores
@@ -100,9 +100,10 @@ def date_of(bundle: Bundle) -> str:
     return datetime.fromtimestamp(file.stat().st_mtime, tz=UTC).date().isoformat() if file.is_file() else ""
 
 
-def shown_groups(rows: Sequence[GroupAccuracy]) -> list[tuple[Any, ...]]:
-    """The worst groups, as rows of a table."""
-    return [row.row for row in rows[:MOST_GROUPS]]
+def shown_groups(rows: Sequence[GroupAccuracy]) -> list[dict[str, str | int]]:
+    """The worst groups, as rows of a table without what is most confused."""
+    tables = [row.cells for row in rows[:MOST_GROUPS]]
+    return [{title: cell for title, cell in cells.items() if title != CONFUSED} for cells in tables]
 
 
 def class_rows(bundle: Bundle, scores: BundleScores | None) -> list[tuple[str, str, str]]:

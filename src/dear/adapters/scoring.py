@@ -7,6 +7,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
@@ -82,7 +83,7 @@ def evaluate_images(
     backbone, and the images. ``is_unseen`` says that the bundle was fitted on none of them: then neither
     this is checked, nor is there a warning about the tiny CLIP. ``cache`` and ``encode`` are as in `predict`.
     """
-    bundle, left_out, refused = predictor.bundle, 0, None
+    bundle, left_out = predictor.bundle, 0
     dataset.require_single_labels()
     if not is_unseen:
         warn_of_toy(bundle.model, world=dataset.world, advice="fit without --model")
@@ -102,10 +103,11 @@ def evaluate_images(
         twins = find_twins_of_training(dataset, images)
         facts |= {"twins": int(twins.sum()), "twins_right": int((twins & predictions.correct).sum())}
         facts |= count_groups(predictions, group_names(images))
-    if predictions.frozen is not None and (refusal := predictor.refusal(vocabulary.classes)) is not None:
-        like = vocabulary.text
-        refused = refusal(predictions.frozen.to(like), predictions.predicted.to(like.device))
+    refused = find_refused(predictor, predictions)
+    if refused is not None:
         facts["refused"] = float(refused.double().mean())
+        refusal = predictor.refusal(vocabulary.classes)
+        assert refusal is not None
         unknown = [
             name for name, known in zip(vocabulary.classes, refusal.has_evidence, strict=True) if not known
         ]
@@ -188,15 +190,27 @@ def find_twins_of_training(dataset: Dataset, images: Images) -> Bool[Tensor, "it
     return torch.tensor([name in trained for name in group_names(images)], dtype=torch.bool)
 
 
-def measure_others(predictor: Predictor, folder: Path | str) -> float:
-    """The share of the images in a folder, of no class of the bundle, that look like one of its classes.
-    Raises DataError for a folder without images, SettingsError for a bundle that refuses nothing.
+def find_refused(predictor: Predictor, predictions: Predictions) -> Bool[Tensor, "item"] | None:
+    """Which images look like none of the predicted classes; None if nothing is refused."""
+    refusal = predictor.refusal(predictions.classes)
+    if predictions.frozen is None or refusal is None:
+        return None
+    like = predictor.own_vocabulary.text
+    refused: Tensor = refusal(predictions.frozen.to(like), predictions.predicted.to(like.device))
+    return refused
+
+
+def measure_others(predictor: Predictor, folder: Path | str) -> tuple[float, int]:
+    """The share of the images in a folder, of no class of the bundle, that look like one of its classes, and
+    how many images there are. Raises DataError for a folder without images, SettingsError for a bundle that
+    refuses nothing.
     """
     if predictor.refusal_threshold == -math.inf:
         raise SettingsError(
             f"{predictor.bundle.title} refuses no image: fit it with more images of each class."
         )
-    return float(1 - predictor.none_of_these([*image_files(expanded(folder))]).mean())
+    is_none = predictor.none_of_these([*image_files(expanded(folder))])
+    return float(1 - is_none.mean()), len(is_none)
 
 
 def without_fitted_images(dataset: Dataset, split: str, hashes: bytes) -> tuple[Dataset, int]:
@@ -307,6 +321,19 @@ def choose_operating_point(
     """
     probabilities, labels = predictions.probabilities().cpu().numpy(), predictions.labels.cpu().numpy()
     return choose_point(goal, probabilities, labels, groups, predictions.classes, split)
+
+
+def decide_images(
+    point: OperatingPoint, predictor: Predictor, predictions: Predictions
+) -> Int[np.ndarray, "item"]:
+    """What an operating point decides of images (`OperatingPoint.decide`), of which those that look like none
+    of the classes go to a person.
+    """
+    refused = find_refused(predictor, predictions)
+    probabilities = predictions.probabilities().cpu().numpy()
+    return point.decide(
+        probabilities, predictions.classes, None if refused is None else refused.cpu().numpy()
+    )
 
 
 def measure_decided(

@@ -111,7 +111,9 @@ def verdict(scores: BundleScores) -> list[str]:
         low, high = share_interval(round(scores.refused * scores.images), scores.images)
         line = f"{scores.refused:.1%} ({level}: {low:.1%} to {high:.1%}) look like none of the classes"
         if scores.let_through is not None:
-            line += f"; of the other images {scores.let_through:.1%} look like one of them"
+            low, high = share_interval(round(scores.let_through * scores.others), scores.others)
+            of_others = f"{scores.let_through:.1%} ({level}: {low:.1%} to {high:.1%})"
+            line += f"; of {plural(scores.others, 'other image')} {of_others} look like one of them"
         lines.append(f"{line}.")
     if scores.confidence is not None:
         low, high = accuracy_interval(scores)

@@ -96,8 +96,8 @@ def render(result: dict[str, Any], console: PrintableConsole) -> None:
     worst = sorted(result["per_class"].items(), key=lambda row: row[1])
     console.print(table(None, ("class", "accuracy"), [(name, 100 * share) for name, share in worst]))
     if rows := result["by_group"]:
-        columns = (result["by"], "images", "accuracy", "interval", "most confused")
-        console.print(table(None, columns, [row.row for row in rows]))
+        columns = (result["by"], *[*rows[0].cells][1:])
+        console.print(table(None, columns, [tuple(row.cells.values()) for row in rows]))
     skipped = f" (without {result['left_out']} that the bundle was fitted on)" if result["left_out"] else ""
     scores = BundleScores(**{field.name: result[field.name] for field in fields(BundleScores)})
     titles = ", ".join(f"{title} {value}" for title, value in list_metrics(scores, 2).items())

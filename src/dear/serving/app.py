@@ -19,7 +19,7 @@ from dear import __version__
 from dear.adapters.attention import overlay
 from dear.adapters.operating import describe_point
 from dear.adapters.vocabulary import can_be_steered
-from dear.adapters.wording import UNOWNED, explain_features, name_likenesses
+from dear.adapters.wording import UNOWNED, accuracy_interval, explain_features, name_likenesses
 from dear.backbone.names import TINY
 from dear.data.images.decode import encode_png
 from dear.errors import DearError
@@ -246,8 +246,10 @@ def describe(service: Service) -> dict[str, Any]:
     predictor, index, batches = service.predictor, service.index, service.batches
     bundle, image = predictor.bundle, predictor.clip.image
     has_heads, tokens = image.access == "heads", token_layout(predictor.method).tokens_by_name
+    names = ("accuracy", "zero_shot", "chance", "images", "split")
     tested = bundle.scores and {
-        name: getattr(bundle.scores, name) for name in ("accuracy", "zero_shot", "chance", "images", "split")
+        **{name: getattr(bundle.scores, name) for name in names},
+        "interval": accuracy_interval(bundle.scores),
     }
     own_weights = predictor.own_vocabulary.weights() if can_be_steered(predictor.method) else None
     return {

@@ -82,6 +82,10 @@ def test_counts_of_groups_by_hand() -> None:
     rows = accuracy_by_group(predictions, Noise(labels.tolist()), [*"aaaabbbb"])
     assert [(row.name, row.images, row.right) for row in rows] == [("b", 4, 1), ("a", 4, 4)]
     assert rows[0].confusions == (("bee", "cat", 2), ("cat", "ant", 1))
+    choices = np.array([0, -1, 0, 0, -1, 2, -1, 2])  # in each group one image goes to a person or more
+    decided = accuracy_by_group(predictions, Noise(labels.tolist()), [*"aaaabbbb"], choices)
+    assert [(row.decided, row.decided_right) for row in decided] == [(2, 1), (3, 3)]
+    assert [*decided[0].cells][4:] == ["decided", "right of these", "most confused"]
     right = np.array([True] * 4 + [False] * 4)
     worse = difference_by_group(right, predictions.correct.numpy(), Noise(labels.tolist()), [*"aaaabbbb"])
     assert [(row.name, row.first_right, row.second_right, row.difference) for row in worse] == [
@@ -106,6 +110,7 @@ def test_evaluate_lists_groups_and_writes_them(small_clip: Clip, photos: Path, t
     assert found.operating is not None
     text = (tmp_path / "page" / "evaluation.html").read_text()
     assert "By camera" in text
+    assert sum(row.decided or 0 for row in found.by_group) == found.operating.measured.decided
     assert "What it can decide by itself" in text
     assert (tmp_path / "page" / "groups.csv").is_file()
     assert (tmp_path / "page" / "figure-risk-coverage.svg").is_file()

@@ -11,12 +11,15 @@ from pandas import read_csv
 from dear.adapters.evaluation import evaluate
 from dear.adapters.evaluation_page import core_heads
 from dear.adapters.predictor import Predictor
+from dear.adapters.wording import verdict
 from dear.backbone.clip import Clip
 from dear.data.dataset import Dataset
 from dear.data.loading import load_dataset
+from dear.methods.base import Method
 from dear.methods.declaration import MethodSettings
 from dear.roles.table import HeadRole
-from tests.helpers.bundles import small_predictor
+from dear.stats import share_interval
+from tests.helpers.bundles import fitted, small_predictor
 from tests.helpers.data import CLASSES
 from tests.helpers.pictures import save_picture
 from tests.helpers.server import picture
@@ -74,8 +77,28 @@ def test_images_of_no_class_are_measured_beside(
     monkeypatch.setattr(predictor, "refusal_threshold", 0.1)
     monkeypatch.setattr(predictor, "none_of_these", lambda _: np.array([True, False, True, True]))
     found = evaluate(predictor, toys, tmp_path / "page", others=tmp_path / "toys" / "train")
-    assert found.scores.let_through == 0.25
+    assert (found.scores.let_through, found.scores.others) == (0.25, 4)
+    low, high = share_interval(1, 4)
+    assert f"of 4 other images 25.0% (95%: {low:.1%} to {high:.1%}) look like one" in " ".join(
+        verdict(replace(found.scores, refused=0.0))
+    )
     assert "let_through,0.25" in (tmp_path / "page" / "scores.csv").read_text().splitlines()
+
+
+def test_a_second_look_encodes_no_image_again(
+    small_clip: Clip, toys: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle, _ = fitted("linear-probe", small_clip)
+    encoded = list[int]()
+    trunk = Method.image_trunk
+    monkeypatch.setattr(
+        Method, "image_trunk", lambda self, images: encoded.append(len(images)) or trunk(self, images)
+    )
+    first = evaluate(Predictor(bundle, clip=small_clip), toys).scores
+    assert sum(encoded) >= first.images
+    del encoded[:]
+    assert evaluate(Predictor(bundle, clip=small_clip), toys).scores == first
+    assert not encoded
 
 
 def test_attention_by_attribute(predictor: Predictor, toys: Dataset, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from dear.backbone.clip import Clip
 from dear.cli.main import main
 from dear.data.settings import DataSettings
 from dear.errors import BundleError, OutputError
+from dear.stats import share_interval
 from tests.helpers.errors import refuses
 from tests.helpers.pictures import save_picture
 
@@ -55,6 +56,8 @@ def test_corrections_make_it_better_and_the_one_before_is_kept(photos: Path, tmp
     assert promised is not None
     assert promised.before < promised.now == 1
     assert promised.low < promised.now - promised.before < promised.high
+    assert promised.interval_now == share_interval(promised.images_now, promised.images_now)
+    assert f"now (95%: {promised.interval_now[0]:.1%} to 100.0%)" in str(promised)
     assert done.comparison is None  # it has seen all of them
     new, old = Bundle.from_pretrained(tmp_path / "mine"), Bundle.from_pretrained(tmp_path / "mine.before")
     assert (new.settings, new.refuse, new.training.seed) == (old.settings, 0.1, 3)

@@ -207,7 +207,7 @@ def test_images_of_other_kinds_are_none_of_these(
     predictor = Predictor(Bundle.from_pretrained(tmp_path / "bundle"))
     assert predictor.none_of_these(others).all()
     assert predictor.predict(others[0]).none_of_these
-    assert measure_others(predictor, tmp_path / "others") == 0
+    assert measure_others(predictor, tmp_path / "others") == (0, 5)
     scores = evaluate_bundle(predictor, load_dataset(photos))
     tests = sorted((photos / "test").rglob("*.png"))
     assert scores.refused == pytest.approx(predictor.none_of_these(tests).mean())

@@ -350,9 +350,10 @@ async function start() {
   $("caution").textContent = info.caution || "";
   $("caution").hidden = !info.caution;
   if (info.tested) {
-    const { accuracy, zero_shot, chance, images, split } = info.tested;
+    const { accuracy, interval, zero_shot, chance, images, split } = info.tested;
     const what = split === "cross-validation" ? "images, each left out of the fit in turn," : "test images";
-    $("tested").textContent = `${percent(accuracy)} of ${images.toLocaleString("en")} ${what} were classified correctly; `
+    const range = `95%: ${percent(interval[0])} to ${percent(interval[1])}`;
+    $("tested").textContent = `${percent(accuracy)} (${range}) of ${images.toLocaleString("en")} ${what} were classified correctly; `
       + (zero_shot === undefined ? "" : `zero-shot ${percent(zero_shot)}, `) + `chance ${percent(chance)}.`;
     $("tested").hidden = false;
   }
