@@ -66,6 +66,7 @@ def test_health_and_info(client: Any, predictor: dear.Predictor) -> None:
     scores = predictor.bundle.scores
     assert scores is not None
     assert info["tested"]["images"] == scores.images
+    assert info["tested"]["interval"] == [*(scores.interval or ())]
 
 
 def test_predict(client: Any, predictor: dear.Predictor, served: Path, cup: bytes) -> None:

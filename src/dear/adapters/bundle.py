@@ -36,7 +36,7 @@ from dear.backbone.clip import Clip, Identity, tensors_hash
 from dear.backbone.loading import hub
 from dear.backbone.loading.load import folder_for, load_clip, named_weights
 from dear.backbone.names import is_published, may_be_folder
-from dear.curation.issues import REFUSED_SHARE, Issue
+from dear.curation.issues import REFUSED_SHARE, Issue, RefusedShare
 from dear.curation.outliers import PREFIX, OutlierModel, describe_refusal
 from dear.data.images.forms import HASH_BYTES
 from dear.data.settings import checked_templates
@@ -48,7 +48,7 @@ from dear.methods.optional import ResizesTensors, keep_known_scores
 from dear.methods.registry import METHODS, build_method, known_method
 from dear.reading.files import ReadingError, expanded
 from dear.reading.tensors import read_tensors
-from dear.reading.typed import Range, Share, typed
+from dear.reading.typed import Range, typed
 from dear.roles.table import RoleTable
 from dear.text import list_names, plural, printable
 from dear.training.seeding import generator
@@ -80,7 +80,7 @@ class Config(TypedDict):
     training: TrainingFacts
     roles: dict[str, Any] | None
     image_hashes: NotRequired[str]
-    refuse: NotRequired[Share]
+    refuse: NotRequired[RefusedShare]
 
 
 @dataclass(frozen=True, repr=False)

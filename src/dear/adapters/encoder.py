@@ -23,11 +23,13 @@ from dear.adapters.wording import describe_names
 from dear.backbone.clip import Clip
 from dear.backbone.device import precision_for
 from dear.backbone.names import Precision
+from dear.curation.issues import RefusedShare
 from dear.data.images.forms import is_image, picture_of, require_unit
 from dear.data.images.transforms import eval_view, to_unit
 from dear.data.sources.objects import each_image
 from dear.errors import BundleError, SettingsError, warn
 from dear.methods.optional import WeighsFeatures
+from dear.reading.typed import check_value
 
 BATCH = 32
 CACHED = 16
@@ -88,8 +90,7 @@ class Encoder:
         self._vocabularies = dict[tuple[str, ...], Vocabulary]()
         self._caching = threading.Lock()
         share = self.bundle.refuse if refuse is None else refuse
-        if not 0 <= share < 1:
-            raise SettingsError(f"refuse is {share}: it must be at least 0 and below 1.")
+        check_value("refuse", share, RefusedShare)
         known = self.bundle.known
         self.known = None if known is None else known.to(self.own_vocabulary.text.device)
         self.refusal_threshold = -math.inf if self.known is None else self.known.threshold(share)

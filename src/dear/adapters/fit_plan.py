@@ -11,7 +11,7 @@ from dear.adapters.labels import require_applied
 from dear.adapters.operating import OperatingGoal
 from dear.backbone.loading.load import find_weights
 from dear.backbone.names import BackboneName, backbone_or_default
-from dear.curation.issues import REFUSED_SHARE, REVIEW_CSV
+from dear.curation.issues import REFUSED_SHARE, REVIEW_CSV, RefusedShare
 from dear.data.loading import is_several, of_world
 from dear.data.settings import DataSettings
 from dear.errors import SettingsError
@@ -19,6 +19,7 @@ from dear.evaluation.resolve import MethodSetup, Select, warn_of_unused_training
 from dear.methods.registry import AUTO, FIT_METHOD
 from dear.progress import Progress, Steps
 from dear.reading.files import expanded
+from dear.reading.typed import check_value
 from dear.training.settings import check_training
 from dear.writing import locked
 
@@ -80,6 +81,7 @@ class FitPlan:
             self.model, self.pretrained = (
                 self.config["backbone"].get(key) for key in ("model", "pretrained")
             )
+        check_value("refuse", self.refuse, RefusedShare)
         self.train = check_training(self.train or {})
         self.goal = OperatingGoal.of(self.precision, self.costs, per_class=self.per_class)
         method, self.is_auto = self.method or FIT_METHOD, (self.method or AUTO) == AUTO

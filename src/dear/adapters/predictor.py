@@ -206,7 +206,8 @@ class Predictor(Encoder):
         if not is_sum(logits, evidence.sum(dim=0)):
             warn(
                 f"no evidence is shown: the parts of the features do not sum to the scores of "
-                f"{self.bundle.method}. Its class can say what each adds, by a method evidence(image, text)."
+                f"{self.bundle.method}. Its class can say what each adds, by a method "
+                "evidence(image, text, *, decoupled=False)."
             )
             evidence = evidence[:0]
         probabilities = (logits.double() / self.bundle.temperature).softmax(dim=1)

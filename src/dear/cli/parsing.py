@@ -150,7 +150,7 @@ def _other_defaults(kind: type[MethodSettings]) -> str:
     """What its authors set in place of the defaults, in words: the values, with the runs that have them."""
     commands = {name: protocol.trains_as for name, protocol in PROTOCOLS.items()}
     parts = dict[str, list[tuple[str, PublishedRow]]]()
-    for row in read_published_rows(kind.packaged().folder()):
+    for row in (*read_published_rows(kind.packaged().folder()), *kind.own_rows()):
         for name in dict.fromkeys(name for settings in row.by_data.values() for name in settings):
             values = {data: settings[name] for data, settings in row.by_data.items() if name in settings}
             (data, value), *others = values.items()

@@ -2,13 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
+from dear.reading.typed import Range
 from dear.text import list_names, plural, printable
 
 REVIEW_CSV, REVIEW_PAGE = "review.csv", "review.html"
 MOST_PAIRS = 3  # of confused classes that are named
 REFUSED_SHARE = 0.05
 """Share of left-out images of the known classes that is refused unless another is asked for."""
+RefusedShare = Annotated[float, Range(0, 1, below=True)]
 
 
 @dataclass(frozen=True)

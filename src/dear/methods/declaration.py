@@ -46,11 +46,13 @@ class MethodSettings:
     Attributes:
         training: The authors' base-to-novel training settings that differ from the defaults of
             `TrainSettings`, by field.
+        published: Of a class outside the package, the rows that a packaged method has in published.json.
         paths: The fields that name a file or a folder, unless they have their default. In a recipe such a
             path is relative to the recipe's folder; a bundle holds none.
     """
 
     training: ClassVar[Published] = MappingProxyType({})
+    published: ClassVar[tuple["PublishedRow", ...]] = ()
     paths: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
@@ -66,6 +68,11 @@ class MethodSettings:
         nearest packaged class that it derives from.
         """
         return next(kind for kind in cls.__mro__ if kind is MethodSettings or kind.folder())  # type: ignore[attr-defined]
+
+    @classmethod
+    def own_rows(cls) -> tuple["PublishedRow", ...]:
+        """The ``published`` rows of the class, and before them those of classes that it derives from."""
+        return tuple(row for kind in reversed(cls.__mro__) for row in vars(kind).get("published", ()))
 
     @classmethod
     def template_fields(cls) -> tuple[str, ...]:
@@ -289,18 +296,22 @@ def published_values(
 ) -> PublishedValues:
     """What a method's authors set for a protocol, a data set and a number of shots, if the user sets
     ``overrides``. A later row overrules earlier ones. Rows also hold for a class outside the package that
-    derives from a packaged one, but for the fields and the training settings that it defines itself.
+    derives from a packaged one, but for the fields and the training settings that it defines itself; its own
+    rows come after them.
     """
     defaults = {item.name: item.default for item in fields(kind)}
     outside = kind.__mro__[: kind.__mro__.index(kind.packaged())]
     own_fields = {name for each in outside for name in get_annotations(each)}
     own_training = {name for each in outside for name in vars(each).get("training", {})}
     values = PublishedValues(training=kind.training)
-    for row in read_published_rows(kind.packaged().folder()):
+    of_package = read_published_rows(kind.packaged().folder())
+    own_rows = kind.own_rows()
+    for row in (*of_package, *own_rows):
         if row.applies({**defaults, **values.settings, **overrides}, protocol, dataset, shots):
+            is_own = row in own_rows
             in_row = {**row.settings, **row.by_data.get(dataset, {})}
-            settings = {name: value for name, value in in_row.items() if name not in own_fields}
-            training = {name: value for name, value in row.training.items() if name not in own_training}
+            settings = {name: value for name, value in in_row.items() if is_own or name not in own_fields}
+            training = {n: value for n, value in row.training.items() if is_own or n not in own_training}
             values = PublishedValues(
                 {**values.settings, **settings},
                 {**values.training, **training},

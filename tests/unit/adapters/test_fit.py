@@ -205,6 +205,8 @@ def same_tensors(one: Bundle, other: Bundle) -> bool:
         ({"train": None}, DataError, "only be tested on"),
         ({"out": "thesis/a.tex/bundle"}, OutputError, "a.tex"),
         ({"seed": 2**64}, SettingsError, "seed"),
+        ({"refuse": 1}, SettingsError, "refuse is 1"),
+        ({"refuse": -0.1}, SettingsError, "refuse is -0.1"),
     ],
 )
 def test_what_is_refused_before_training(

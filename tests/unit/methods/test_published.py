@@ -3,7 +3,7 @@
 import json
 import pickle
 from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from dear.evaluation.resolve import MethodSetup, ResolvedSettings, resolve
 from dear.evaluation.session import Session
 from dear.methods import registry
 from dear.methods.coop import CoOpSettings
-from dear.methods.declaration import MethodSettings, PublishedRow, read_published_rows
+from dear.methods.declaration import MethodSettings, PublishedRow, published_values, read_published_rows
 from dear.methods.registry import METHODS
 from dear.training.settings import TrainSettings
 from tests.helpers.data import noise_dataset
@@ -262,3 +262,27 @@ def test_rows_are_joined_only_where_they_differ_in_adjoining_shots_alone() -> No
     assert few.joined(replace(one, data=("dtd",))) is None
     assert few.joined(replace(one, when={"base": "coop"})) is None
     assert replace(few, shots=(2, None)).joined(replace(one, shots=(8, 8))) is None
+
+
+def test_a_class_outside_the_package_has_rows_of_its_own() -> None:
+    """They come after those of a packaged class that it derives from, and hold for fields of its own."""
+
+    @dataclass(frozen=True)
+    class Mine(METHODS["dear"].settings):  # type: ignore[misc]
+        tokens: int = 3
+        known: float = 0.5
+        published = (
+            PublishedRow("few", "my paper", ("few-shot",), settings={"known": 0.9, "tokens": 2}),
+            PublishedRow("one", "my paper", ("few-shot",), shots=(1, 1), training={"epochs": 7}),
+        )
+
+    few, one, other = (
+        published_values(Mine, {}, protocol, "DTD", shots)
+        for protocol, shots in (("few-shot", 4), ("few-shot", 1), ("base-to-novel", 4))
+    )
+    assert (few.settings["known"], few.settings["tokens"]) == (0.9, 2)
+    assert few.rows[-1] == "few"
+    assert one.rows[-2:] == ("few", "one")
+    assert one.training["epochs"] == 7
+    assert "known" not in other.settings
+    assert other == published_values(METHODS["dear"].settings, {}, "base-to-novel", "DTD", 4)

@@ -25,8 +25,8 @@ TITLES = {
     "domain-generalization": "Domain generalization",
 }
 PAPERS = (
-    "dear on the targets by the class feature alone, on the source by all features, as {of}; other methods "
-    "as their authors score"
+    "each method as its authors score: dear on the targets by the class feature alone, on the source by all "
+    "features, as {of}"
 )
 RULE = {
     "cross-dataset": PAPERS.format(of="the paper does"),
