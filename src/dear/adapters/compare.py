@@ -36,8 +36,7 @@ from dear.writing import require_writable
 
 PAGE = "comparison.html"
 Right = Literal["second", "first", "neither"]
-MOST_SHOWN = 24
-"""Pictures of each kind on the page."""
+MOST_SHOWN = 24  # pictures of each kind on the page
 
 
 @dataclass(frozen=True)
@@ -231,8 +230,8 @@ def compare(
         names = [f"{names[0]} (first)", f"{names[1]} (second)"]
     settings = (dataset or DataSettings()).with_test_share(1.0).skip_broken()
     groups = None if by is None else partial(read_groups, data, by=by, settings=settings)
-    cache = Cache(readouts=ReadoutStore(settings.cache_folder()))
-    comparison, images = compare_predictors(predictors, as_dataset(data, settings), names, cache, groups)
+    loaded, cache = as_dataset(data, settings), Cache(readouts=ReadoutStore(settings.cache_folder()))
+    comparison, images = compare_predictors(predictors, loaded, names, cache, groups)
     if out is not None:
         write_comparison(expanded(out), comparison, images, predictors[0])
     return comparison

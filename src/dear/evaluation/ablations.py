@@ -1,5 +1,5 @@
-"""The paper's ablations of DeAR by name: each is a list of setups, with one table row per setup. Light to
-import because the report uses it too.
+"""Ablations of DeAR by name, the paper's and three more (beta, first, mask-form): each is a list of setups,
+with one table row per setup. Light to import because the report uses it too.
 """
 
 import json

@@ -29,7 +29,7 @@ class RoleSettings:
 
     Attributes:
         convention: What becomes of constants that belong to no head, such as biases, before TEXTSPAN. With
-            public, each head gets a part of them, as in the public code, which made the published phrases.
+            public, each head gets a part of them, as in the public code of TEXTSPAN.
             With exact, the heads get no part of them [ours].
         rule: How a head gets its role: quantile, by quantiles of concept entropy, as the paper's text says;
             or concept, by its dominant concept alone, as in the paper's table (docs/roles.md). By concept, a
@@ -51,7 +51,7 @@ class RoleSettings:
         entropy_over: Which concepts the entropy is over: concepts is all of them, and a phrase belongs to the
             nearest cluster; attributes is the core attributes, and a phrase belongs to the nearest cluster of
             one of them. Equation 3 says attributes, but the roles "text" and "style" of the paper's table
-            need concepts.
+            need concepts; so concepts and shares of heads stay those of all clusters.
         shrinkage: How far the covariance within concepts, of which the discriminants are made, is shrunk
             towards a sphere [ours].
         min_sizes: HDBSCAN's min_cluster_size. Of several, the one with the highest DBCV is used.

@@ -17,8 +17,8 @@ STYLE = "style"
 
 
 def with_quantile(table: RoleTable, share: float) -> RoleTable:
-    """Reassign roles by the paper's quantiles of the concept entropy (section 3.2), as in discovery: the q of
-    a discovered table reproduces it.
+    """Reassign roles by the paper's quantiles of the concept entropy (supplement E), as in discovery: the q
+    of a discovered table reproduces it.
 
     Raises RoleTableError for a table without entropies (a published one).
     """

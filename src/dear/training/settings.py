@@ -26,7 +26,8 @@ FEW_STEPS = 3
 
 @dataclass(frozen=True)
 class TrainSettings:
-    """Settings of the loop; the defaults are those of the paper, the same for all data sets.
+    """Settings of the loop; the defaults are those of the paper where it says one, the same for all data sets
+    (docs/concepts.md, "Our choices").
 
     Attributes:
         epochs: Passes over the training images, including the warm-up.

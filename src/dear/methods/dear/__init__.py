@@ -18,9 +18,8 @@ class DearSettings(MethodSettings):
         first: J, the first layer of the span, of 12. In other towers it is scaled to the depth.
         beta: Anchoring: the weight of the learned tokens in the input of each later layer; the previous
             layer's outputs have the rest.
-        tokens: Tokens of each attribute. We read the paper's "token length of K = 5" as one token for each of
-            five attributes, and as five text tokens [ours].
-        text_tokens: Learned text tokens.
+        tokens: Tokens of each attribute: one in the paper, which has "five learnable attribute tokens".
+        text_tokens: Learned text tokens. We read the paper's "token length of K = 5" as five of them [ours].
         token_std: Standard deviation of the tokens' initial values [ours].
         alpha_cls: Initial fusion weight of the class feature; the attribute features share the rest evenly
             [ours].
