@@ -1,44 +1,31 @@
 """Fit an adapter to a data set, and make its bundle, in one call: `fit` calls the functions below it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from dear.adapters.bundle import Bundle
-from dear.adapters.calibration import Calibration, calibrate, calibrate_by_left_out
+from dear.adapters.calibration import Calibration
 from dear.adapters.choose import Choice, choose_method, describe_change
-from dear.adapters.facts import CROSS_VALIDATION, BundleScores, Epoch, NameCost, UnlabeledGain
+from dear.adapters.facts import Epoch, NameCost, UnlabeledGain
 from dear.adapters.fit_plan import FitPlan
-from dear.adapters.leftout import LeftOut, LeftOutScores
-from dear.adapters.operating import Decided, OperatingGoal, OperatingPoint
-from dear.adapters.predictor import Predictor
-from dear.adapters.prepare import FitImages, add_named, check_run, prepare_data, read_data, resolve_run
-from dear.adapters.review import Review, review_images, write_review
-from dear.adapters.scoring import (
-    CrossValidation,
-    choose_operating_point,
-    cross_validate,
-    evaluate_images,
-    measure_decided,
-)
+from dear.adapters.leftout import LeftOut
+from dear.adapters.measure_fit import calibrate_fit, measure_fit
+from dear.adapters.prepare import FitImages, add_named, check_run, prepare_data, prepare_run, read_data
+from dear.adapters.review import Review, write_review
+from dear.adapters.scoring import CrossValidation
 from dear.backbone.clip import Clip
 from dear.curation.issues import REFUSED_SHARE
-from dear.curation.outlier_fit import fit_outlier_model
-from dear.curation.outliers import OutlierModel
 from dear.curation.unlabeled import add_unlabeled, read_unlabeled, require_taken
 from dear.data.dataset import Dataset, Images
-from dear.data.images.photos import group_names, split_hashes
 from dear.data.loading import deferred_warnings
 from dear.data.settings import DataSettings
 from dear.data.sources.class_names import with_spaces
-from dear.data.sources.corrections import answered_contents
 from dear.data.sources.splits import TEST_SHARE
-from dear.errors import DearError, warn
+from dear.errors import warn
 from dear.evaluation.environment import environment
-from dear.evaluation.predictions import Predictions
 from dear.evaluation.resolve import ResolvedRun, Select
 from dear.evaluation.session import Session
 from dear.evaluation.trial import Trial, copy_stored, remove_checkpoints, teacher_facts
@@ -46,8 +33,6 @@ from dear.methods.optional import LeavesOut
 from dear.progress import OnStep, Progress, TrainingStep
 from dear.training.cache import Cache, ReadoutStore
 from dear.writing import PART, UNFINISHED
-
-Made = TypeVar("Made")
 
 
 def fit(
@@ -183,7 +168,7 @@ def make_fit(plan: FitPlan, report: Progress) -> Fitted:
         session.cache.progress = report
         options: dict[str, Any] = {"seed": plan.seed, "train": plan.train, "select": plan.select}
         backbone = plan.backbone(world=dataset.world)
-        run = resolve_run(session, backbone, images, plan.setup, plan.roles, plan.reading, **options)
+        run = prepare_run(session, backbone, images, plan.setup, plan.roles, plan.reading, **options)
     left_out = LeftOut(session, run, images.unlabeled)
     choice, present = None, plan.config.get("method")
     if plan.is_auto:
@@ -198,51 +183,11 @@ def make_fit(plan: FitPlan, report: Progress) -> Fitted:
         images = replace(images, facts=replace(images.facts, unlabeled=gain))
     calibration, scores = calibrate_fit(trial, images, left_out, choice)
     bundle = make_bundle(plan, trial, images, choice, calibration)
-    tested = crossed = known = review = None
-    if len(dataset.test):
-        options = {"is_unseen": True, "progress": report, "cache": session.cache}
-        tested = evaluate_images(Predictor(bundle, clip=run.clip), dataset, **options)[:2]
-    if scores is not None and len(scores.judged) and (tested is None or plan.goal):
-        crossed = cross_validate(bundle, trial, left_out, (choice and choice.scores) or scores)
-    if plan.refuse:
-        known = attempt('"none of these"', partial(find_known, left_out))
-    if plan.review:
-        judged = partial(review_images, left_out, scores, answered_contents(plan.data))
-        review = attempt("the review of labels", judged)
-    bundle = add_evidence(plan, bundle, dataset, tested, crossed, known, review)
+    bundle, crossed, review = measure_fit(plan, bundle, trial, left_out, scores, choice, report)
     from_before = readouts.images - readouts.encoded
     if from_before or (readouts.images and plan.earlier is not None):
         warn(f"images with features from earlier commands: {len(from_before)} of {len(readouts.images)}")
     return Fitted(plan, bundle, run.clip, dataset, source.test, crossed, review)
-
-
-def calibrate_fit(
-    trial: Trial, images: FitImages, left_out: LeftOut, choice: Choice | None
-) -> tuple[Calibration, LeftOutScores | None]:
-    """The temperature, and the scores of training images that were left out of the very method and settings,
-    if it has them.
-    """
-    spared = None if images.calibration is None else calibrate(trial, images.calibration)
-    try:
-        scores = (choice and choice.left_out) or left_out.scores(trial)
-    except DearError as error:
-        return spared or Calibration(missing=str(error).removesuffix(".")), None
-    return spared or calibrate_by_left_out(scores), scores
-
-
-def find_known(left_out: LeftOut) -> OutlierModel | None:
-    """What "none of these" is told by."""
-    features, labels = left_out.frozen_features(), left_out.labels
-    return fit_outlier_model(features, labels, len(left_out.dataset.classnames), left_out.groups)
-
-
-def attempt(name: str, make: Callable[[], Made]) -> Made | None:
-    """A part of a fit; None, with a warning, if it cannot be made, which takes nothing else away."""
-    try:
-        return make()
-    except Exception as error:
-        warn(f"{name} is left out: {error or type(error).__name__}")
-        return None
 
 
 def train_adapter(session: Session, run: ResolvedRun, out: Path | None, report: Progress) -> Trial:
@@ -319,55 +264,3 @@ def make_bundle(
         image_hashes=images.hashes,
         refuse=plan.refuse,
     )
-
-
-def add_evidence(
-    plan: FitPlan,
-    bundle: Bundle,
-    dataset: Dataset,
-    tested: tuple[BundleScores, Predictions] | None,
-    crossed: CrossValidation | None,
-    known: OutlierModel | None,
-    review: Review | None,
-) -> Bundle:
-    """The bundle with its scores, by test images or else by cross-validation, with its operating point, and
-    with what is found by images that were left out.
-    """
-    scores, test = tested or (None if crossed is None else crossed.scores, None)
-    facts, issues = dict[str, Any](), None
-    if plan.goal is not None:
-        facts["operating"], decided = find_operating_point(plan.goal, crossed, test, dataset.test)
-        scores = scores and replace(scores, decided=decided)
-    if review is not None:
-        wrong, is_precise = review.wrong_labels(), review.scores.is_precise
-        issues = (*wrong, *review.twins(with_test=tested is not None))
-        facts |= {"judged_labels": len(review.judged), "confused": review.confused_pairs}
-        facts |= {"judge": "" if review.method == bundle.method else review.method}
-        facts |= {"is_precise": is_precise, "suspect_labels": len(wrong) if is_precise else 0}
-    if plan.earlier is not None and scores is None:
-        facts["earlier_test"] = find_earlier_test(bundle, Bundle.from_pretrained(plan.earlier))
-    training = replace(bundle.training, **facts)
-    return replace(bundle, scores=scores, known=known, review=issues, training=training)
-
-
-def find_operating_point(
-    goal: OperatingGoal, crossed: CrossValidation | None, test: Predictions | None, images: Images
-) -> tuple[OperatingPoint, Decided | None]:
-    """The operating point, chosen by the training images that were left out in turn; of a method that takes
-    too long for that, by the test ``images``. And what it decides of these, if it was not chosen on them.
-    """
-    if crossed is not None:
-        point = choose_operating_point(goal, crossed.predictions, crossed.groups, CROSS_VALIDATION)
-        return point, None if test is None else measure_decided(point, test, group_names(images))
-    if test is not None:
-        return choose_operating_point(goal, test, group_names(images), "test"), None
-    return OperatingPoint(goal.precision, costs=goal.costs), None
-
-
-def find_earlier_test(bundle: Bundle, earlier: Bundle) -> BundleScores | None:
-    """What was measured of an earlier bundle, if that has the same method, settings and classes and was
-    fitted on images of this one alone.
-    """
-    facts = [(each.method, each.settings, each.classes, each.weights) for each in (bundle, earlier)]
-    is_part = split_hashes(earlier.image_hashes) <= split_hashes(bundle.image_hashes)
-    return earlier.scores if facts[0] == facts[1] and is_part else None

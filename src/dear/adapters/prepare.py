@@ -146,7 +146,7 @@ def resolve_roles(
         ) from error
 
 
-def resolve_run(
+def prepare_run(
     session: Session,
     backbone: BackboneName,
     images: FitImages,

@@ -16,7 +16,7 @@ from torch import Tensor
 from dear.adapters.choose import choose_method
 from dear.adapters.labels import require_applied
 from dear.adapters.leftout import LeftOut, LeftOutScores
-from dear.adapters.prepare import prepare_data, read_data, resolve_run
+from dear.adapters.prepare import prepare_data, prepare_run, read_data
 from dear.backbone.names import backbone_or_default
 from dear.curation.issues import REVIEW_CSV, REVIEW_PAGE, Issue, describe_issues
 from dear.curation.twins import find_twins
@@ -237,7 +237,7 @@ def review_data(
             session = Session(device, cache=Cache(readouts=ReadoutStore(settings.cache_folder())))
             session.cache.progress = report
             name = backbone_or_default(model, pretrained, world=images.dataset.world)
-            run = resolve_run(session, name, images, setup, roles, settings, seed=seed)
+            run = prepare_run(session, name, images, setup, roles, settings, seed=seed)
         left_out = LeftOut(session, run)
         choice = choose_method(left_out, progress=report) if method == AUTO else None
         if choice is not None:

@@ -146,7 +146,7 @@ def test_an_interrupted_fit_keeps_what_it_has_encoded(photos: Path, monkeypatch:
     monkeypatch.setenv("DEAR_CACHE", str(photos.parent / "cache"))
     for target, name, stop in (
         (cache_module, "_encode", interrupt),
-        (fit_module, "resolve_run", interrupted),
+        (fit_module, "prepare_run", interrupted),
     ):
         with monkeypatch.context() as patch:
             patch.setattr(target, name, stop)

@@ -11,7 +11,7 @@ from scipy.optimize import minimize_scalar
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from dear.adapters.calibration import best_temperature
+from dear.adapters.calibration import Calibration, best_temperature
 from dear.adapters.facts import CROSS_VALIDATION
 from dear.adapters.fit import fit
 from dear.adapters.leftout import FOLDS, LeftOut, draw_folds
@@ -51,7 +51,8 @@ def test_what_a_bundle_says_of_left_out_images_is_of_its_own_settings(
     data = load_dataset((pictures(44, 1), labels), DataSettings(test_share=0))
     options: dict[str, Any] = {"method": method, "settings": settings, "review": False, "refuse": 0}
     bundle = fit(data, **options)
-    monkeypatch.setattr("dear.adapters.fit.LeftOut", None)  # the fits below are not calibrated
+    # The fits below are not calibrated.
+    monkeypatch.setattr("dear.adapters.fit.calibrate_fit", lambda *_: (Calibration(), None))
     picked = draw_few(replace(data, allow_fewer=True), 44, 1)[1]
     fold_of = draw_folds(picked.labels, picture_names(picked), FOLDS, "1 0")
     logits = torch.zeros(44, 4, dtype=torch.float64)
