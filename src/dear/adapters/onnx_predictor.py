@@ -23,6 +23,7 @@ from dear.data.settings import DataSettings
 from dear.data.sources.table import NONE
 from dear.errors import BundleError, DataError, ExportError, SettingsError, first_line, installation
 from dear.reading.files import expanded
+from dear.reading.typed import PositiveInt, check_value
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -118,8 +119,7 @@ class OnnxPredictor:
         """
         import numpy as np
 
-        if top < 1:
-            raise SettingsError(f"top is {top}: it must be at least 1.")
+        check_value("top", top, PositiveInt)
         if classes is not None or remember:
             raise SettingsError(f"{self._file} has its classes built in, and keeps no features.")
         remaining = iter(images)

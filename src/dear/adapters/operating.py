@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from dear.adapters.costs import ASK, CostTable, read_costs
 from dear.errors import DataError, SettingsError
-from dear.reading.typed import Number, Range, Share
+from dear.reading.typed import Number, Range, Share, check_value
 from dear.stats import GROUPED, LEVEL, exact_share_bounds, group_share_interval, mean_interval
 from dear.text import FEW, list_names, plural, printable
 
@@ -24,8 +24,7 @@ DECIDED, TO_A_PERSON = "decided", ASK
 """What a prediction says of an image."""
 STEPS = 20
 """Parts of the images, by their confidence, after each of which a threshold is tried."""
-LEAST = 0.5
-"""The lowest precision that can be promised."""
+Precision = Annotated[float, Range(0.5, 1, below=True)]
 FIRST = 4
 """Of these, the parts that the first threshold decides: fewer would hardly spare a person any work."""
 ImageCount = Annotated[int, Range(0, 2**31)]
@@ -78,7 +77,7 @@ class OperatingPoint:
         measured: What it decides of those; None if there were none.
     """
 
-    precision: Share | None = None
+    precision: Precision | None = None
     threshold: Share | None = None
     by_class: Mapping[str, Share] | None = None
     costs: CostTable | None = None
@@ -88,8 +87,6 @@ class OperatingPoint:
     def __post_init__(self) -> None:
         if (self.precision is None) == (self.costs is None):
             raise DataError("an operating point has either a precision or costs.")
-        if self.precision is not None and not LEAST <= self.precision < 1:
-            raise DataError(f"the precision {self.precision:g} is not at least {LEAST} and below 1.")
 
     def threshold_of(self, name: str) -> float:
         """The least probability at which a class is decided; infinite if it never is."""
@@ -158,10 +155,7 @@ class OperatingGoal:
         per_class: bool = False,
     ) -> "OperatingGoal | None":
         """From what a user gives; None for nothing. Raises SettingsError, DataError."""
-        if precision is not None and not LEAST <= precision < 1:
-            raise SettingsError(
-                f"precision is {precision:g}: it must be at least {LEAST} and below 1, as 0.99."
-            )
+        check_value("precision", precision, Precision | None)
         if precision is not None and costs is not None:
             raise SettingsError("precision and costs both say what is decided: give one of them.")
         if per_class and precision is None:

@@ -23,7 +23,8 @@ from dear.data.images.forms import is_image
 from dear.data.images.photos import split_hashes
 from dear.data.sources.corrections import answered_contents
 from dear.data.sources.objects import each_image
-from dear.errors import DataError, SettingsError, warn
+from dear.errors import DataError, warn
+from dear.reading.typed import PositiveInt, check_value
 from dear.text import plural
 
 EVIDENCE = 2**24
@@ -104,8 +105,7 @@ class Predictor(Encoder):
         """As `predict`, in batches while the next ones are read; an unreadable image gives an Unreadable.
         ``remember`` keeps features in the cache folder, and takes them from there.
         """
-        if top < 1:
-            raise SettingsError(f"top is {top}: it must be at least 1.")
+        check_value("top", top, PositiveInt)
         vocabulary = self.vocabulary(classes)
         reader = ImageReader(self, remember=remember)
         for part in reader.read(images, batch):
@@ -121,8 +121,7 @@ class Predictor(Encoder):
         no class, by groups (`choose_all`); none of the fit or corrected, none unreadable. Features are kept
         in the cache folder, and taken from there. Raises DataError without any.
         """
-        if count < 1:
-            raise SettingsError(f"count is {count}: it must be at least 1.")
+        check_value("count", count, PositiveInt)
         known = split_hashes(self.bundle.image_hashes) | answered_contents(images)
         names, unreadable, features, logits = list[str](), list[str](), list[Tensor](), list[Tensor]()
 

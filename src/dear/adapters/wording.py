@@ -24,6 +24,21 @@ OF_NAMES = ("class", "rep", UNOWNED)
 """Features that say nothing of the images of a class."""
 WHOLE_IMAGE = "image"
 """The feature of `dear+` that stands for attributes where heads have no roles."""
+FACTS = {
+    "data_identity": "hash of the data",
+    "train_images": "images fitted to",
+    "calibration_images": "images for the temperature",
+    "epoch": "epoch that is kept",
+    "seconds": "seconds of training",
+    "train": "settings of training",
+    "overrides": "settings given",
+    "held_out": "share kept aside to test",
+    "doubted_labels": "labels left out of the temperature",
+    "judged_labels": "labels reviewed",
+    "judge": "reviewed by",
+    "suspect_labels": "labels that look wrong",
+}
+"""Titles of facts of a fit whose names alone do not say what they are."""
 UNEVEN = 1.5
 """How many times its equal share the largest class has, from which it is said what is right if each class
 counts the same."""
@@ -47,14 +62,15 @@ def list_metrics(scores: BundleScores, decimals: int) -> dict[str, str]:
 
 
 def list_facts(facts: TrainingFacts) -> dict[str, str]:
-    """The numbers, texts and mappings among the facts of a fit as text, by name, without empty ones."""
+    """The numbers, texts and mappings among the facts of a fit as text, by title, without empty ones."""
     shown = {}
-    for name, value in vars(facts).items():
+    for fact in fields(facts):
+        value = getattr(facts, fact.name)
         if isinstance(value, Mapping):
-            value = ", ".join(f"{key} {entry}" for key, entry in value.items())
+            value = ", ".join(f"{key} {entry}" for key, entry in value.items() if entry not in ({}, None))
         if value and isinstance(value, str | int | float):
             text = f"{value:.4g}" if isinstance(value, float) else str(value)
-            shown[name.replace("_", " ")] = printable(text)
+            shown[FACTS.get(fact.name, fact.name.replace("_", " "))] = printable(text)
     return shown
 
 

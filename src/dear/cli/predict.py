@@ -24,10 +24,11 @@ from dear.cli.options import BundleOptions, ClusterOptions, Steering
 from dear.cli.output import PrintableConsole
 from dear.cli.parsing import Flat
 from dear.data.images.video import file_of, is_video
-from dear.data.settings import MOST_FRAMES, DataSettings
+from dear.data.settings import DataSettings, Frames
 from dear.errors import DataError, SettingsError
 from dear.reading.files import expanded, is_folder, read_lines, whole_path
 from dear.reading.remote import as_path, is_address
+from dear.reading.typed import PositiveInt, check_value
 from dear.text import fingerprint, plural, printable
 
 if TYPE_CHECKING:
@@ -116,16 +117,14 @@ def command(
         check_table(out)
     if many.cluster is not None and (out is None or remember):
         raise SettingsError("--cluster: give a folder with --out, and omit --remember.")
-    if batch < 1:
-        raise SettingsError(f"batch is {batch}: it must be at least 1.")
+    check_value("batch", batch, PositiveInt)
     if classes and classes_file:
         raise SettingsError("--classes and --classes-file: give only one of them.")
     names = classes
     if classes_file:
         names = [line.strip() for line in read_lines(classes_file) if line.strip()]
     steered = steering.arguments()
-    if frames is not None and not 1 <= frames <= MOST_FRAMES:
-        raise SettingsError(f"frames is {frames}: it must be from 1 to {MOST_FRAMES:,}.")
+    check_value("frames", frames, Frames | None)
     paths = [*_paths(images, frames)]
     if not paths:
         raise DataError("there is no image to predict: the list on stdin is empty.")

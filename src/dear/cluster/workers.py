@@ -8,6 +8,7 @@ from dear.adapters.feature_reader import ImageReader
 from dear.adapters.predictor import Predictor
 from dear.backbone.device import use_threads
 from dear.errors import DataError, SettingsError, installation
+from dear.reading.typed import PositiveInt, check_value
 from dear.text import list_names
 
 PATH, BYTES = "path", "bytes"
@@ -63,8 +64,7 @@ def on_workers(
     gpus = min(available, 1.0) if gpus is None else gpus
     if gpus > available:
         raise SettingsError(f"{gpus:g} GPUs for a worker, but the cluster has {available:g}: lower --gpus.")
-    if workers is not None and workers < 1:
-        raise SettingsError(f"workers is {workers}: it must be at least 1.")
+    check_value("workers", workers, PositiveInt | None)
     most = max(1, min(cores, int(available / gpus)) if gpus else cores)
     return dataset.map_batches(
         worker,

@@ -20,7 +20,7 @@ Layout = Literal["auto", "classes", "domains"]
 
 MAX_WORKERS = 8
 MOST_THREADS = 256  # that a user may ask for
-MOST_FRAMES = 1000  # of a video
+Frames = Annotated[int, Range(1, 1000)]  # of a video
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class DataSettings:
     allow_fewer: bool = False
     balance: bool = False
     broken: Literal["stop", "skip"] | None = None
-    frames: Annotated[int, Range(1, MOST_FRAMES)] | None = None
+    frames: Frames | None = None
     short_side: PositiveInt | None = None
     cache: Path | None = None
     workers: Annotated[int, Range(0, MOST_THREADS)] = 0

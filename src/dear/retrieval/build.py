@@ -26,9 +26,10 @@ from dear.data.images.decode import decode, read_image
 from dear.data.images.photos import in_parallel
 from dear.data.images.transforms import ahead, eval_view
 from dear.data.sources.folder import image_files
-from dear.errors import DataError, OutputError, SettingsError
+from dear.errors import DataError, OutputError
 from dear.progress import Progress, silent
 from dear.reading.files import is_folder
+from dear.reading.typed import PositiveInt, check_value
 from dear.retrieval.index import FILE, VERSION, Index, are_units
 from dear.retrieval.results import Built
 
@@ -88,8 +89,8 @@ def build_index(
             model.
         OutputError: if the output folder cannot be written to.
     """
-    if batch < 1 or threads < 1:
-        raise SettingsError(f"batch is {batch} and threads {threads}: both must be at least 1.")
+    check_value("batch", batch, PositiveInt)
+    check_value("threads", threads, PositiveInt)
     stamps = scan(folder)
     paths = sorted(stamps)
     sample = [paths[at * len(paths) // CHUNK] for at in range(CHUNK)] if len(paths) > CHUNK else paths

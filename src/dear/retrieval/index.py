@@ -27,6 +27,7 @@ from dear.data.images.decode import decode, read_image
 from dear.data.images.transforms import eval_view
 from dear.errors import DataError, OutputError, SettingsError, UnknownNameError, installation
 from dear.reading.remote import as_path
+from dear.reading.typed import PositiveInt, check_value
 from dear.retrieval.results import Hit
 from dear.writing import output_file
 
@@ -245,8 +246,7 @@ class Index:
             DataError: for an index that was damaged or removed since it was opened.
         """
         shares = self.shares(weights or dict.fromkeys(vectors, 1.0))
-        if count < 1:
-            raise SettingsError(f"count is {count}: it must be at least 1.")
+        check_value("count", count, PositiveInt)
         queries = {name: vectors[name].detach().cpu().float() for name in shares}
         with self.transaction() as (database, snapshot):
             rows, by_row = snapshot.used_rows(database), "SELECT sha256 FROM files WHERE row = ? LIMIT 1"

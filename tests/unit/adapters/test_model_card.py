@@ -1,6 +1,6 @@
 """The model card: what it says of the test, of confusions, and what it leaves out."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -9,6 +9,7 @@ import torch
 from dear.adapters.facts import TrainingFacts
 from dear.adapters.fit import fit
 from dear.adapters.model_card import model_card
+from dear.adapters.wording import FACTS
 from dear.backbone.clip import Clip
 from dear.data.fewshot import Subset
 from tests.helpers.bundles import bundle_scores, small_predictor
@@ -59,3 +60,7 @@ def test_a_fit_without_test_images_says_so() -> None:
     card = model_card(bundle, "mine")
     assert "\nNot tested" in card
     assert "Tested" not in card
+
+
+def test_titles_are_of_facts() -> None:
+    assert {*FACTS} <= {fact.name for fact in fields(TrainingFacts)}

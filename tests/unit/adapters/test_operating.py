@@ -18,6 +18,7 @@ from dear.adapters.operating import (
     measure_point,
 )
 from dear.errors import DataError, SettingsError, UnknownNameError
+from dear.reading.typed import typed
 from tests.helpers.errors import refuses
 
 CLASSES = ("cup", "bowl", "jug")
@@ -165,11 +166,13 @@ def test_a_wrong_goal_is_refused(tmp_path) -> None:  # type: ignore[no-untyped-d
 
 
 @pytest.mark.parametrize(
-    "change", [{"precision": 1.0}, {"precision": 0.0}, {"costs": CostTable(())}, {"precision": None}]
+    "change", [{"precision": 1.0}, {"precision": 0.0}, {"costs": {"rows": []}}, {"precision": None}]
 )
 def test_a_point_of_a_stranger_is_checked(change: dict[str, Any]) -> None:
+    point = {"precision": 0.9, "threshold": 0.8}
+    assert typed(point, OperatingPoint, "config.json") == OperatingPoint(0.9, 0.8)
     with pytest.raises(DataError):
-        replace(OperatingPoint(0.9, 0.8), **change)
+        typed(point | change, OperatingPoint, "config.json")
 
 
 @pytest.mark.parametrize("change", [{"images": 0}, {"decided": 11}, {"right": 10}])
