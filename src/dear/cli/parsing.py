@@ -20,7 +20,7 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 from cyclopts import CycloptsError, Group, Parameter, Token, convert
 
 from dear.data.settings import DataSettings
-from dear.errors import DearError
+from dear.errors import DearError, UnknownNameError
 from dear.evaluation.experiment import DataOverrides, Machines, RunOptions, TrainOverrides
 from dear.evaluation.protocols import PROTOCOLS
 from dear.methods.declaration import MethodSettings, PublishedRow, read_published_rows
@@ -151,6 +151,8 @@ def _other_defaults(kind: type[MethodSettings]) -> str:
     commands = {name: protocol.trains_as for name, protocol in PROTOCOLS.items()}
     parts = dict[str, list[tuple[str, PublishedRow]]]()
     for row in (*read_published_rows(kind.packaged().folder()), *kind.own_rows()):
+        if unknown := [name for name in row.protocols if name not in PROTOCOLS]:
+            raise UnknownNameError("protocol", unknown[0], [*PROTOCOLS])
         for name in dict.fromkeys(name for settings in row.by_data.values() for name in settings):
             values = {data: settings[name] for data, settings in row.by_data.items() if name in settings}
             (data, value), *others = values.items()

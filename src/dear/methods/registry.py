@@ -11,6 +11,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from pkgutil import iter_modules
 from types import MappingProxyType, ModuleType
@@ -114,6 +115,13 @@ def register(path: str) -> Declaration:
     settings = get_type_hints(kind).get("settings", MethodSettings)
     if not (isinstance(settings, type) and issubclass(settings, MethodSettings)):
         raise SettingsError(f"the settings of {path} are not a dear.methods.declaration.MethodSettings.")
+    names = {field.name for field in fields(settings)}
+    for row in settings.own_rows():
+        if unknown := {*row.settings, *row.when, *chain.from_iterable(row.by_data.values())} - names:
+            raise SettingsError(
+                f"the row {row.name!r} of {path} sets {list_names(sorted(unknown))}, but its settings are "
+                f"{list_names(sorted(names)) or 'none'}."
+            )
     declared = replace(
         kind.declaration,
         name=path,

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from dear.backbone.clip import Clip
+from dear.cli.main import main
 from dear.errors import CodeError, SettingsError
 from dear.evaluation.protocols.base import Protocol
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
@@ -37,7 +38,7 @@ from dear.methods import registry
 from dear.methods.coop import CoOpSettings
 from dear.methods.coop.method import CoOp
 from dear.methods.base import Method
-from dear.methods.declaration import Declaration
+from dear.methods.declaration import Declaration, MethodSettings, PublishedRow
 from dear.methods.dear.method import Dear
 from dear.methods.promptkd.method import PromptKD
 
@@ -86,6 +87,22 @@ class Averaging(Nameless):
 
 class Misplaced(Nameless):
     cheap = True
+
+
+class Rows(MethodSettings):
+    published = (PublishedRow("few", "my paper", ("few-shot",), settings={"known": 0.9}),)
+
+
+class Unknown(Nameless):
+    settings: Rows
+
+
+class Elsewhere(MethodSettings):
+    published = (PublishedRow("few", "my paper", ("fewshot",)),)
+
+
+class Lost(Nameless):
+    settings: Elsewhere
 
 
 class Closed(Nameless):
@@ -165,3 +182,12 @@ def test_a_class_outside_the_package_has_a_declaration(
     assert not build_method(declared.name, small_clip, torch.Generator()).open_vocabulary
     with pytest.raises(SettingsError, match=r"Misplaced sets cheap on the class: .* in its declaration"):
         outside("Misplaced")
+
+
+def test_rows_of_a_class_outside_name_settings_and_protocols_that_are_there(
+    outside: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SettingsError, match=r"row 'few' of .*Unknown sets known, but"):
+        outside("Unknown")
+    assert main(["run", "few-shot", "--methods", outside("Lost"), "--dry-run"]) == 2
+    assert "unknown protocol 'fewshot'" in capsys.readouterr().err
