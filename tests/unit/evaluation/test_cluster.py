@@ -80,5 +80,6 @@ def test_a_worker_killed_in_flight(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_no_cluster_answers() -> None:
+    pytest.importorskip("ray")
     with pytest.raises(SettingsError, match=r"no Ray cluster answers at 'auto'"):
         open_cluster(Machines("cpu", cluster="auto")).__enter__()
