@@ -1,0 +1,7 @@
+"""`python -m dear` is the command `dear`."""
+
+import sys
+
+from dear.cli import start
+
+sys.exit(start())
