@@ -7,6 +7,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
+from jaxtyping import Bool
+from torch import Tensor
+
 from dear.adapters.bundle import Bundle
 from dear.adapters.calibration import Calibration, calibrate, calibrate_by_left_out
 from dear.adapters.choose import Choice
@@ -22,6 +25,7 @@ from dear.adapters.scoring import (
     choose_operating_point,
     cross_validate,
     evaluate_images,
+    find_refused,
     measure_decided,
 )
 from dear.curation.outlier_fit import fit_outlier_model
@@ -65,18 +69,20 @@ def measure_fit(
     ``scores`` are of left-out images by the method of the bundle, if it has them.
     """
     dataset, facts = left_out.dataset, dict[str, Any]()
-    tested = test = crossed = known = review = issues = None
+    tested = test = refused = crossed = review = issues = None
+    if plan.refuse:
+        bundle = replace(bundle, known=attempt('"none of these"', partial(find_known, left_out)))
     if len(dataset.test):
         options: dict[str, Any] = {"is_unseen": True, "progress": report, "cache": left_out.session.cache}
-        tested, test, _ = evaluate_images(Predictor(bundle, clip=trial.run.clip), dataset, **options)
+        predictor = Predictor(bundle, clip=trial.run.clip)
+        tested, test, _ = evaluate_images(predictor, dataset, **options)
+        refused = find_refused(predictor, test)
     if scores is not None and len(scores.judged) and (tested is None or plan.goal):
         crossed = cross_validate(bundle, trial, left_out, (choice and choice.scores) or scores)
     measured = crossed.scores if tested is None and crossed is not None else tested
     if plan.goal is not None:
-        facts["operating"], decided = find_operating_point(plan.goal, crossed, test, dataset.test)
+        facts["operating"], decided = find_operating_point(plan.goal, crossed, test, refused, dataset.test)
         measured = measured and replace(measured, decided=decided)
-    if plan.refuse:
-        known = attempt('"none of these"', partial(find_known, left_out))
     if plan.review:
         judged = partial(review_images, left_out, scores, answered_contents(plan.data))
         review = attempt("the review of labels", judged)
@@ -89,8 +95,7 @@ def measure_fit(
     if plan.earlier is not None and measured is None:
         facts["earlier_test"] = find_earlier_test(bundle, Bundle.from_pretrained(plan.earlier))
     training = replace(bundle.training, **facts)
-    bundle = replace(bundle, scores=measured, known=known, review=issues, training=training)
-    return bundle, crossed, review
+    return replace(bundle, scores=measured, review=issues, training=training), crossed, review
 
 
 def find_known(left_out: LeftOut) -> OutlierModel | None:
@@ -109,14 +114,19 @@ def attempt(name: str, make: Callable[[], Made]) -> Made | None:
 
 
 def find_operating_point(
-    goal: OperatingGoal, crossed: CrossValidation | None, test: Predictions | None, images: Images
+    goal: OperatingGoal,
+    crossed: CrossValidation | None,
+    test: Predictions | None,
+    refused: Bool[Tensor, "item"] | None,
+    images: Images,
 ) -> tuple[OperatingPoint, Decided | None]:
     """The operating point, chosen by the training images that were left out in turn; of a method that takes
-    too long for that, by the test ``images``. And what it decides of these, if it was not chosen on them.
+    too long for that, by the test ``images``. And what it decides of these, if it was not chosen on them;
+    those that are ``refused`` go to a person.
     """
     if crossed is not None:
         point = choose_operating_point(goal, crossed.predictions, crossed.groups, CROSS_VALIDATION)
-        return point, None if test is None else measure_decided(point, test, group_names(images))
+        return point, None if test is None else measure_decided(point, test, group_names(images), refused)
     if test is not None:
         return choose_operating_point(goal, test, group_names(images), "test"), None
     return OperatingPoint(goal.precision, costs=goal.costs), None

@@ -211,6 +211,7 @@ def test_images_of_other_kinds_are_none_of_these(
     scores = evaluate_bundle(predictor, load_dataset(photos))
     tests = sorted((photos / "test").rglob("*.png"))
     assert scores.refused == pytest.approx(predictor.none_of_these(tests).mean())
+    assert bundle.scores.refused == scores.refused  # as the fit has measured it
     write_predictions(tmp_path / "found.csv", predictor.predict_each([tests[0], others[0]], 1))
     rows = csv.DictReader((tmp_path / "found.csv").read_text(encoding="utf-8-sig").splitlines())
     assert [row["none_of_these"] for row in rows] == ["", "yes"]
