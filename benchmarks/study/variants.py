@@ -45,7 +45,7 @@ def masks() -> list[str]:
     if missing := [label for label in MASKS if label not in of]:
         raise NoRuns(", ".join(missing))
     rows = [[words, gain(*of[label], "hm")] for label, words in MASKS.items()]
-    return table("other mask | difference of HM", "lr", rows)
+    return table("other mask (`--role-variant`) | difference of HM", "lr", rows)
 
 
 def variants() -> list[str]:
