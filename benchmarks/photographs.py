@@ -40,7 +40,7 @@ def main() -> None:
         print(*rows[-1].values(), flush=True)
     rows.sort(key=lambda row: ([*METHODS[:3], CHOSEN].index(str(row["method"])), row["shots"], row["seed"]))
     with RESULTS.open("w", encoding="utf-8", newline="") as file:
-        table = csv.DictWriter(file, [*rows[0]])
+        table = csv.DictWriter(file, [*rows[0]], lineterminator="\n")
         table.writeheader()
         table.writerows([*kept, *rows])
 

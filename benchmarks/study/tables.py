@@ -287,9 +287,11 @@ def few_shot_images() -> list[str]:
 def photographs() -> list[str]:
     """Means over seeds on photographs, by the number of training images of each class."""
     runs, titles = read_photographs(), {"dear+": "`dear+`", "linear-probe": "`linear-probe`"}
-    titles |= {"dear fit": "the method that `dear fit` chooses"}
+    titles |= {"ensemble": "`ensemble`", "dear fit": "the method that `dear fit` chooses"}
     rows = [
         [shots, *(numbers(runs[(runs.shots == shots) & (runs.method == m)], "accuracy")[0] for m in titles)]
         for shots in sorted({*runs.shots} - {0})
     ]
-    return table(f"training images of each class | {' | '.join(titles.values())}", "rrrr", rows)
+    return table(
+        f"training images of each class | {' | '.join(titles.values())}", "r" * (1 + len(titles)), rows
+    )
