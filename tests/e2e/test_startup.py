@@ -81,7 +81,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     """Also of the package as a program, whose exit code is that of the command."""
     assert main(["--version"]) == 0
     assert dear.__version__ in capsys.readouterr().out
-    for word, code in (("--version", 0), ("fot", 2)):
+    for word, code in (("--version", 0), ("fi", 2)):
         words = [sys.executable, "-m", "dear", word]
         ended = subprocess.run(words, capture_output=True, text=True, env=ENVIRONMENT, check=False)
         assert (ended.returncode, dear.__version__ in ended.stdout) == (code, code == 0)
