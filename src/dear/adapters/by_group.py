@@ -62,7 +62,7 @@ class GroupAccuracy:
         cells: dict[str, str | int] = {"group": printable(self.name), "images": self.images}
         cells |= {"accuracy": f"{self.accuracy:.1%}", "interval": f"{self.low:.1%} to {self.high:.1%}"}
         if self.decided is not None:
-            cells |= {"decided": self.decided, "right of these": f"{self.decided_right}"}
+            cells |= {"decided": self.decided, "right of these": self.decided_right or 0}
         return cells | {CONFUSED: printable(pairs)}
 
 

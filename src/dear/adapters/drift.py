@@ -273,8 +273,8 @@ def read_sample(predictor: Predictor, images: Any, settings: DataSettings, seed:
 
 def measure_picture(pixels: Float[Tensor, "3 size size"]) -> Float[Tensor, "2"]:
     """The brightness of a view in [0, 1], its mean luma, and its sharpness: the standard deviation of the
-    Laplacian of the luma as a share of that of the luma itself, so that less light or contrast is not taken
-    for less sharpness.
+    Laplacian of the luma divided by that of the luma itself, so that less light or contrast is not taken for
+    less sharpness.
     """
     luma = torch.einsum("c,chw->hw", pixels.new_tensor([0.299, 0.587, 0.114]), pixels).double()
     inner = luma[1:-1, 1:-1]

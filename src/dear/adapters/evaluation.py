@@ -15,6 +15,7 @@ from dear.adapters.scoring import (
     choose_operating_point,
     decide_images,
     evaluate_images,
+    find_refused,
     measure_others,
 )
 from dear.data.images.photos import group_names
@@ -92,7 +93,9 @@ def evaluate(
     point = found.operating or (predictor.bundle.training.operating if is_own else None)
     if by is not None:
         groups = read_groups(data, images, by, settings)
-        choices = None if point is None else decide_images(point, predictor, predictions)
+        # As the sentences say: a point that is chosen on these images counts them before any is refused.
+        refused = None if found.operating else find_refused(predictor, predictions)
+        choices = None if point is None else decide_images(point, predictions, refused)
         found = replace(found, by_group=accuracy_by_group(predictions, images, groups, choices))
     if out is None:
         return found

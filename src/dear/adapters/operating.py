@@ -41,7 +41,8 @@ class Decided:
         interval: That of the share of images that are decided, at 95%, by groups.
         per_class: For each class that is decided, how many images become it, how many of these are right,
             and the bound below that share.
-        cost, cost_interval: The mean cost of an image, and its interval at 95%; 0 without costs.
+        cost, cost_interval: The mean cost of an image, and its interval at 95%; 0 without costs. Where a
+            person has no cost, it is that of the decided images.
         cost_of_best, cost_of_person: The mean cost if every image had its most probable class, and if every
             image went to a person.
     """
@@ -258,14 +259,16 @@ def measure_point(
     facts: dict[str, Any] = {}
     if point.costs is not None:
         costs, asked = point.costs.matrix(classes), point.costs.of_person(classes)
-        of_person = asked[labels]
+        of_person, of_best = asked[labels], costs[labels, probabilities.argmax(axis=1)]
         spent = np.where(is_decided, costs[labels, np.maximum(choices, 0)], of_person)
-        facts = {
-            "cost": float(spent.mean()),
-            "cost_interval": mean_interval(spent, names),
-            "cost_of_best": float(costs[labels, probabilities.argmax(axis=1)].mean()),
-            "cost_of_person": float(of_person.mean()) if np.isfinite(of_person).all() else None,
-        }
+        known = np.isfinite(spent)  # without a cost of a person, those that are decided
+        if known.any():
+            facts = {
+                "cost": float(spent[known].mean()),
+                "cost_interval": mean_interval(spent[known], names[known]),
+                "cost_of_best": float(of_best[known].mean()),
+                "cost_of_person": float(of_person.mean()) if np.isfinite(of_person).all() else None,
+            }
     return Decided(
         images=len(labels),
         groups=len(np.unique(names)),
@@ -346,8 +349,10 @@ def _describe_costs(measured: Decided) -> list[str]:
     if measured.cost_of_person is not None:
         compared += f", {measured.cost_of_person:.4g} if each went to a person"
     share = measured.decided / measured.images
+    is_of_all = measured.cost_of_person is not None or measured.decided == measured.images
+    image = "an image" if is_of_all else "a decided image"
     lines = [
-        f"By its costs, an image costs {measured.cost:.4g} on average "
+        f"By its costs, {image} costs {measured.cost:.4g} on average "
         f"({LEVEL:.0%}: {low:.4g} to {high:.4g}); {compared}.",
         f"{share:.1%} of images are decided, {1 - share:.1%} go to a person.",
     ]
@@ -358,13 +363,13 @@ def describe_decided(point: OperatingPoint | None, decided: Decided | None) -> l
     """What an operating point decides of images on which it was not chosen, and whether its promise holds."""
     if point is None or decided is None:
         return []
+    if not decided.decided and decided.cost_of_person is None:
+        return ["At the bundle's operating point nothing is decided: every image goes to a person."]
     if point.costs is not None:
         return [
             f"At the bundle's operating point: {line[0].lower()}{line[1:]}"
             for line in _describe_costs(decided)[:1]
         ]
-    if not decided.decided:
-        return ["At the bundle's operating point nothing is decided: every image goes to a person."]
     share, percent = decided.decided / decided.images, f"{100 * (point.precision or 0):.4g}%"
     line = (
         f"At the bundle's operating point {share:.1%} of these images are decided. {_describe_right(decided)}"

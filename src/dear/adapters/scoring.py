@@ -103,11 +103,9 @@ def evaluate_images(
         twins = find_twins_of_training(dataset, images)
         facts |= {"twins": int(twins.sum()), "twins_right": int((twins & predictions.correct).sum())}
         facts |= count_groups(predictions, group_names(images))
-    refused = find_refused(predictor, predictions)
-    if refused is not None:
+    refused, refusal = find_refused(predictor, predictions), predictor.refusal(vocabulary.classes)
+    if refused is not None and refusal is not None:
         facts["refused"] = float(refused.double().mean())
-        refusal = predictor.refusal(vocabulary.classes)
-        assert refusal is not None
         unknown = [
             name for name, known in zip(vocabulary.classes, refusal.has_evidence, strict=True) if not known
         ]
@@ -324,16 +322,12 @@ def choose_operating_point(
 
 
 def decide_images(
-    point: OperatingPoint, predictor: Predictor, predictions: Predictions
+    point: OperatingPoint, predictions: Predictions, refused: Bool[Tensor, "item"] | None
 ) -> Int[np.ndarray, "item"]:
-    """What an operating point decides of images (`OperatingPoint.decide`), of which those that look like none
-    of the classes go to a person.
-    """
-    refused = find_refused(predictor, predictions)
+    """What an operating point decides of images (`OperatingPoint.decide`)."""
     probabilities = predictions.probabilities().cpu().numpy()
-    return point.decide(
-        probabilities, predictions.classes, None if refused is None else refused.cpu().numpy()
-    )
+    is_refused = None if refused is None else refused.cpu().numpy()
+    return point.decide(probabilities, predictions.classes, is_refused)
 
 
 def measure_decided(

@@ -1,6 +1,7 @@
 """Accuracy by group: groups from a column, a path or EXIF data; counts by hand; what is clearly worse."""
 
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -103,6 +104,30 @@ def test_a_group_that_is_clearly_worse_is_named() -> None:
     assert "no group of 1" in describe_groups("camera", rows[:1])[0]
 
 
+def test_what_is_decided_of_groups_is_what_is_said_of_all(
+    small_clip: Clip, photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With these costs each image is decided; every second one looks like none of the classes."""
+
+    def refuse(_: Predictor, predictions: Predictions) -> torch.Tensor:
+        return torch.arange(len(predictions.labels)) % 2 == 0
+
+    for module in ("scoring", "evaluation"):
+        monkeypatch.setattr(f"dear.adapters.{module}.find_refused", refuse)
+    predictor, count = small_predictor(small_clip), 4 * len(CLASSES)
+    found = evaluate(predictor, str(photos), by="camera", costs={CLASSES[0]: 2.0}, dataset=ALL)
+    assert found.operating is not None
+    assert found.operating.measured is not None
+    assert sum(row.decided or 0 for row in found.by_group) == found.operating.measured.decided == count
+    training = replace(predictor.bundle.training, operating=found.operating)
+    own = Predictor(replace(predictor.bundle, training=training), clip=small_clip)
+    found = evaluate(own, str(photos), by="camera", dataset=ALL)
+    assert found.scores.decided is not None
+    assert sum(row.decided or 0 for row in found.by_group) == found.scores.decided.decided == count // 2
+    right = sum(row.decided_right or 0 for row in found.by_group)
+    assert right == found.scores.decided.right
+
+
 def test_evaluate_lists_groups_and_writes_them(small_clip: Clip, photos: Path, tmp_path: Path) -> None:
     predictor: Predictor = small_predictor(small_clip)
     found = evaluate(predictor, str(photos), tmp_path / "page", by="camera", precision=0.9, dataset=ALL)
@@ -110,7 +135,6 @@ def test_evaluate_lists_groups_and_writes_them(small_clip: Clip, photos: Path, t
     assert found.operating is not None
     text = (tmp_path / "page" / "evaluation.html").read_text()
     assert "By camera" in text
-    assert sum(row.decided or 0 for row in found.by_group) == found.operating.measured.decided
     assert "What it can decide by itself" in text
     assert (tmp_path / "page" / "groups.csv").is_file()
     assert (tmp_path / "page" / "figure-risk-coverage.svg").is_file()

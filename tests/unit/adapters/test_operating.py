@@ -180,3 +180,16 @@ def test_counts_of_a_stranger_are_checked(change: dict[str, int]) -> None:
     measured = Decided(images=10, groups=10, decided=9, right=8, low=0.5, high=1.0, interval=(0.5, 1.0))
     with pytest.raises(DataError):
         replace(measured, **change)
+
+
+def test_without_a_cost_of_a_person_the_mean_is_of_decided_images() -> None:
+    """A cup is taken for a bowl, which costs 2; a bowl is right; a jug is refused."""
+    probabilities = np.array([[0.01, 0.98, 0.01], [0.01, 0.98, 0.01], [0.01, 0.01, 0.98]])
+    point = OperatingPoint(costs=read_costs({CLASSES[0]: 2.0}))
+    refused = np.array([False, False, True])
+    measured = measure_point(point, probabilities, np.arange(3), range(3), CLASSES, refused)
+    assert (measured.decided, measured.cost, measured.cost_of_best) == (2, 1.0, 1.0)
+    assert "a decided image costs 1 on average" in describe_decided(point, measured)[0]
+    nothing = measure_point(point, probabilities, np.arange(3), range(3), CLASSES, np.ones(3, bool))
+    assert (nothing.decided, nothing.cost) == (0, 0.0)
+    assert "nothing is decided" in describe_decided(point, nothing)[0]

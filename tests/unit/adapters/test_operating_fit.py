@@ -82,3 +82,16 @@ def test_costs_move_what_is_decided(tmp_path: Path) -> None:
     read = replace(bundle, temperature=100.0)  # no class is sure
     [prediction] = Predictor(read).predict([Image.new("RGB", (32, 32), HUES["blue"])])
     assert (prediction.best.name, prediction.decided_class) == ("blue", "red")
+
+
+def test_a_fit_decides_test_images_as_eval_does(tmp_path: Path) -> None:
+    """Those that look like none of the classes go to a person, here about half."""
+    draw(tmp_path / "photos" / "train", 0, 8)
+    draw(tmp_path / "photos" / "test", 100, 8)
+    bundle = fit(tmp_path / "photos", tmp_path / "bundle", costs="red=2", refuse=0.5, **OPTIONS)
+    found, scores = bundle.scores, evaluate_bundle(tmp_path / "bundle", str(tmp_path / "photos"))
+    assert found is not None
+    assert found.split == "test"
+    assert found.refused == scores.refused != 0
+    assert found.decided == scores.decided is not None
+    assert found.decided.decided == round((1 - found.refused) * found.images)
