@@ -43,9 +43,13 @@ def test_the_discriminant_is_scikit_learns(shrinkage: float) -> None:
     new, _ = draw_features(2)
     equal = [1 / CLASSES] * CLASSES
     model = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=shrinkage, priors=equal)
-    expected = model.fit(features.numpy(), labels.numpy()).predict_proba(new.numpy())
+    model.fit(features.numpy(), labels.numpy())
     [(weight, bias)] = fit_discriminants(features, labels, CLASSES, [shrinkage])
-    np.testing.assert_allclose((new @ weight.T + bias).softmax(dim=1).numpy(), expected, rtol=1e-6)
+    found, expected = (new @ weight.T + bias).numpy(), model.decision_function(new.numpy())
+    of_means = model.decision_function(model.means_)  # by row, of which each has a spread of 100 on average
+    factor = 100 / of_means.std(axis=1).mean()
+    centered = factor * (expected - expected.mean(axis=1, keepdims=True))
+    np.testing.assert_allclose(found - found.mean(axis=1, keepdims=True), centered, rtol=1e-6, atol=1e-9)
 
 
 @pytest.mark.parametrize("classes", [2, 5])
@@ -78,9 +82,41 @@ def test_the_means_are_by_cosine() -> None:
 def test_what_does_not_vary_within_classes_has_no_covariance() -> None:
     features = torch.eye(CLASSES, EMBED).double().repeat(2, 1)
     labels = torch.arange(CLASSES).repeat(2)
-    [found] = fit_discriminants(features, labels, CLASSES, [0.3])
-    expected = fit_means(features, labels, CLASSES)
-    assert all(torch.equal(*pair) for pair in zip(found, expected, strict=True))
+    [(weight, bias)] = fit_discriminants(features, labels, CLASSES, [0.3])
+    by_means, _ = fit_means(features, labels, CLASSES)
+    # Scores of the means are 20 for the own class and 0 for the two others.
+    assert torch.allclose(weight, by_means * 100 / (20 * math.sqrt(2) / 3))
+    assert not bias.any()
+
+
+def test_classes_that_are_equal_stay_so() -> None:
+    features = normalize(torch.ones(6, EMBED).double(), dim=1)
+    [(weight, bias)] = fit_discriminants(features, torch.arange(CLASSES).repeat(2), CLASSES, [0.3])
+    assert torch.equal(features @ weight.T + bias, (features @ weight.T + bias)[:1, :1].expand(6, CLASSES))
+
+
+@torch.no_grad()
+def test_with_two_images_of_a_class_it_is_as_good_as_the_nearest_mean() -> None:
+    """The weights are fitted where each class has one image, and the first one two that are nearly the same
+    and in one group: discriminants vary there much less than with all images.
+    """
+    classes, embed, draw = 60, 120, torch.Generator().manual_seed(1)
+    labels = torch.arange(classes).repeat(10)
+    directions = torch.randn(classes, embed, generator=draw).double()
+    images = directions[labels] + 2 * torch.randn(len(labels), embed, generator=draw).double()
+    images[classes] = images[0] + 0.02 * torch.randn(embed, generator=draw).double()
+    features, new = normalize(images, dim=1).split([2 * classes, 8 * classes])
+    groups = torch.arange(2 * classes)
+    groups[classes] = 0
+    shaken = features + 0.02 * torch.randn(2, *features.shape, generator=draw).double()
+    names = directions + 2 * torch.randn(classes, embed, generator=draw).double()
+    text, order = 30 * normalize(names, dim=1), torch.arange(classes)
+    of_fitted, truth = labels.split([2 * classes, 8 * classes])
+    fitted = fit(features, of_fitted, text, order, groups, 0.1, [*normalize(shaken, dim=2)])
+    weight, _ = fit_means(features, of_fitted, classes)
+    scores = new @ fitted.weight.T + fitted.bias + fitted.text_weight * new @ text.T
+    right, by_means = ((each.argmax(dim=1) == truth).double().mean() for each in (scores, new @ weight.T))
+    assert right >= by_means
 
 
 def test_weights_are_at_least_0_and_the_best() -> None:
@@ -115,16 +151,20 @@ def test_views_that_teach_the_opposite_get_no_weight_and_others_do() -> None:
     place = torch.cat([(labels == label).nonzero()[:, 0] for label in labels.unique()])
     misleading = torch.empty_like(features).index_copy_(0, place, turned)
     fitted = fit(features, labels, text, order, None, 0.01, [misleading])
-    of_views = sum(share for name, share in fitted.weights.items() if "views" in name)
-    assert of_views < 0.05 * sum(fitted.weights.values())
+    assert share_of_views(fitted.weights) < 0.05
     right, right_plain = (
         float(((new @ each.weight.T + each.bias).argmax(dim=1) == truth).double().mean())
         for each in (fitted, plain)
     )
     assert right >= right_plain - 1 / len(truth)
     again = fit(features, labels, text, order, None, 0.01, [features])
-    of_views = sum(share for name, share in again.weights.items() if "views" in name)
-    assert of_views > 0.1 * sum(again.weights.values())
+    assert share_of_views(again.weights) > 0.1
+
+
+def share_of_views(weights: dict[str, float]) -> float:
+    """Of the discriminants, which have one scale."""
+    shares = {name: weight for name, weight in weights.items() if "discriminant" in name}
+    return sum(weight for name, weight in shares.items() if "views" in name) / sum(shares.values())
 
 
 def test_of_many_images_some_decide_the_weights_whatever_their_order(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,8 +15,11 @@ WEIGHTS_OF_LOSS = (100.0, 1000.0)
 """C of the logistic regressions: the weight of the loss against half the squared weights."""
 MEAN_SCALE = 20.0
 """Factor on the cosines with class means."""
+SPREAD = 100.0
+"""What the scores of class means by a discriminant vary by over classes (their standard deviation)."""
 NEGLIGIBLE = 1e-12
-"""Mean squared distance of unit features from their class's mean up to which they do not vary."""
+"""Mean squared distance of unit features from their class's mean up to which they do not vary. Also the share
+of scores up to which they are equal."""
 AFFORDABLE = 10_000_000, 100_000_000
 """Images x dimensions x classes up to which all logistic regressions are fitted, and one is: each costs some
 hundred times as many operations, the closed forms a few times."""
@@ -43,21 +46,34 @@ def fit_discriminants(
 ) -> list[Linear]:
     """Linear discriminants with equal priors, s_k = f P mu_k - mu_k P mu_k / 2, where P^-1 is the shrunk
     covariance within classes, (1 - a) S + a tr(S) / d I, for each a. Those of class means if nothing varies
-    within them.
+    within them. All times a factor (`scale_spread`).
     """
     means = class_means(features, labels, classes)
     centered = features - means[labels]
     covariance = centered.T @ centered / len(features)  # which is what takes long, once for all
     variance = covariance.diagonal().mean()
     if variance * len(covariance) <= NEGLIGIBLE:
-        return [fit_means(features, labels, classes)] * len(shrinkages)
+        return [scale_spread(fit_means(features, labels, classes), means)] * len(shrinkages)
     fitted = []
     for shrinkage in shrinkages:
         shrunk = (1 - shrinkage) * covariance
         shrunk.diagonal().add_(shrinkage * variance)
         weight = torch.cholesky_solve(means.T, torch.linalg.cholesky(shrunk)).T
-        fitted.append((weight, -(weight * means).sum(dim=1) / 2))
+        fitted.append(scale_spread((weight, -(weight * means).sum(dim=1) / 2), means))
     return fitted
+
+
+def scale_spread(classifier: Linear, means: Float[Tensor, "class embed"]) -> Linear:
+    """The classifier times the factor with which the scores of class means have `SPREAD`. So its scale does
+    not depend on how little the images vary that it is fitted to: a weight that was found with some of the
+    images fits with all of them. Unchanged if these scores are equal.
+    """
+    weight, bias = classifier
+    scores = means @ weight.T + bias
+    spread = scores.std(dim=1, correction=0).mean()
+    if spread <= NEGLIGIBLE * scores.abs().mean():
+        return classifier
+    return weight * (SPREAD / spread), bias * (SPREAD / spread)
 
 
 def fit_regression(
