@@ -27,7 +27,7 @@ def command(
 
     Args:
         out: File to write.
-        classes: Include these classes, by name, in place of the bundle's.
+        classes: Include these classes in place of the bundle's: names, separated by commas.
         images: Images, or folders of them, to compare the outputs on, besides random ones. The first 200 are
             used.
         pretrained: Where the backbone's weights are, if they have moved since the fit.

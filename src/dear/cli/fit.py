@@ -55,7 +55,7 @@ def command(
             gets clearly more of these images right.
         unlabeled: Folder of images without labels, which are used if this improves the scores of left-out
             labeled images. Only dear+ can use them.
-        add_classes: Further classes, by name alone, without images.
+        add_classes: Further classes, by name alone, without images. Separate the names by commas.
         review: Look for labels that look wrong and for images that are there twice, and write review.html and
             review.csv into the folder.
         refuse: Share of the images of the classes that may be called none of these. With 0 no image is.

@@ -98,9 +98,9 @@ def command(
         out: File to write to instead of printing. A .csv file has one row for each image: file, class,
             probability, then class_2, probability_2 and so on. A .jsonl file has the evidence too.
         top: How many classes to report for each image.
-        classes: Classes to choose from, by name, in place of the bundle's.
+        classes: Classes to choose from, in place of the bundle's: names, separated by commas.
         classes_file: Text file of the classes to choose from, one name per line.
-        add_classes: Classes to add to the bundle's, by name.
+        add_classes: Classes to add to the bundle's: names, separated by commas.
         batch: Images that go through the model at a time.
         refuse: Share of the images of the bundle's classes that may be called none of these. By default the
             share of the fit. With 0 no image is.

@@ -41,7 +41,7 @@ def command(
         out: Folder to write the page of the comparison to. By default no page is written.
         roles: Role table of the backbone, as for dear fit.
         unlabeled: Folder of images without labels, as for dear fit.
-        add_classes: Further classes, by name alone, without images.
+        add_classes: Further classes, by name alone, without images. Separate the names by commas.
         device: Where to compute. auto uses the GPU if there is one.
         dataset: How the data set is read.
     """
