@@ -61,13 +61,22 @@ class Vocabulary:
         return replace(self, method=method, unchanged=self.unchanged or self)
 
     def weights(self) -> dict[str, float] | None:
-        """The weight of each feature by name; None if the method has none."""
+        """The weight of each feature by name; None if the method has none, or scores by other rules."""
         names = named_features(self.method)
         if self.decoupled:
-            return {name: float(name == names[0]) for name in names}
+            return {name: float(name == names[0]) for name in names} if self._is_class_alone() else None
         if not isinstance(self.method, WeighsFeatures):
             return None
+        if isinstance(self.method, HasFusion) and not can_be_steered(self.method):
+            return None
         return dict(zip(names, self.method.fusion_weights().values(), strict=True))
+
+    @torch.no_grad()
+    def _is_class_alone(self) -> bool:
+        """False if the scores of a class outside the package depend on other features than the first."""
+        features = self.text.new_ones(len(self.method.features), 1, self.text.shape[1])
+        alone = features * (torch.arange(len(features)) == 0).to(features)[:, None, None]
+        return torch.equal(self.logits(features), self.logits(alone))
 
     def image_features(
         self, pixels: Float[Tensor, "batch channel height width"], *, frozen: bool = False

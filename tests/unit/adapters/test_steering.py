@@ -125,6 +125,8 @@ def test_a_score_that_is_no_sum_has_no_evidence_and_cannot_be_steered(
     monkeypatch.setattr(Dear, "logits", logits)
     predictor = steer(clip)
     assert not can_be_steered(predictor.method)
+    assert predictor.own_vocabulary.weights() is None
+    assert steer(clip, decoupled=True).own_vocabulary.weights() == {"class": 1, "color": 0, "object": 0}
     refuses(SettingsError, "fusion", steer, clip, fusion={"color": 0})
     with pytest.warns(UserWarning, match="do not sum to the scores"):
         predictions = predictor.predict(images())
@@ -134,6 +136,16 @@ def test_a_score_that_is_no_sum_has_no_evidence_and_cannot_be_steered(
         best = best.maximum(by_hand(predictor, dict.fromkeys(LEARNED, 0) | {name: 1}))
     wanted = best.amax(dim=1).tolist()
     assert [one.best.logit for one in predictions] == pytest.approx(wanted, abs=1e-9)
+
+
+def test_a_class_whose_decoupled_score_is_its_own_is_given_no_weights(
+    clip: Clip, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def logits(self: Dear, image: Tensor, text: Tensor, *, decoupled: bool = False) -> Tensor:
+        return self.clip.scale * (image[:2].mean(dim=0) if decoupled else image[0]) @ text.T
+
+    monkeypatch.setattr(Dear, "logits", logits)
+    assert steer(clip, decoupled=True).own_vocabulary.weights() is None
 
 
 def test_the_accuracy_stands_beside_that_of_the_own_weights(clip: Clip) -> None:
