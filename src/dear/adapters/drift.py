@@ -24,7 +24,7 @@ from dear.data.images.decode import as_image, decode
 from dear.data.images.photos import group_names
 from dear.data.loading import load_unlabeled
 from dear.data.settings import DataSettings
-from dear.data.sources.folder import image_files
+from dear.data.sources.shards import find_images
 from dear.errors import DataError, SettingsError
 from dear.reading.files import expanded
 from dear.reading.remote import as_path, within
@@ -226,7 +226,7 @@ def _expect_refused(predictor: Predictor) -> tuple[float, float] | None:
 def read_sample(predictor: Predictor, images: Any, settings: DataSettings, seed: int) -> Sample:
     """What is compared of images; of more than `MOST`, as many are drawn. Raises as `detect_drift`."""
     is_folder = isinstance(images, str | Path)
-    files = image_files(expanded(images), settings.frames) if is_folder else [*images]
+    files = find_images(images, settings) if is_folder else [*images]
     if not files or not all(isinstance(file, str | Path) for file in files):
         raise SettingsError("drift is seen in files of images: give a folder, or a list of files.")
     if len(files) > MOST:

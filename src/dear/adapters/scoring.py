@@ -32,14 +32,13 @@ from dear.data.images.photos import group_names, image_hashes, split_hashes
 from dear.data.loading import as_dataset
 from dear.data.settings import DataSettings
 from dear.data.sources.class_names import plain_name, with_spaces, without_zeros
-from dear.data.sources.folder import image_files
+from dear.data.sources.shards import find_images
 from dear.errors import DataError, SettingsError, warn
 from dear.evaluation.metrics import compute_scores
 from dear.evaluation.predictions import Encode, Predictions, predict
 from dear.evaluation.trial import Trial
 from dear.methods.registry import frozen_clip
 from dear.progress import Progress, silent
-from dear.reading.files import expanded
 from dear.stats import group_share_interval, paired_difference
 from dear.text import FEW, list_names
 from dear.training.cache import Cache
@@ -207,7 +206,7 @@ def measure_others(predictor: Predictor, folder: Path | str) -> tuple[float, int
         raise SettingsError(
             f"{predictor.bundle.title} refuses no image: fit it with more images of each class."
         )
-    is_none = predictor.none_of_these([*image_files(expanded(folder))])
+    is_none = predictor.none_of_these(find_images(folder, DataSettings()))
     return float(1 - is_none.mean()), len(is_none)
 
 

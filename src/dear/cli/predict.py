@@ -278,7 +278,7 @@ def _paths(images: Sequence[str], frames: int | None) -> Iterator[str]:
     from dear.data.images.decode import image_path
     from dear.data.names import require_folder
     from dear.data.sources.folder import image_files
-    from dear.data.sources.shards import unpack_source
+    from dear.data.sources.shards import find_images, is_packed
     from dear.data.sources.table import SUFFIXES
 
     for word in images:
@@ -288,11 +288,8 @@ def _paths(images: Sequence[str], frames: int | None) -> Iterator[str]:
             lines = (line.removeprefix("\ufeff").rstrip("\r\n") for line in sys.stdin)
             for line in filter(str.strip, lines):
                 yield from map(str, image_files(as_path(line), frames)) if is_video(line) else [line]
-        elif (unpacked := unpack_source(as_path(word), DataSettings())) is not None:
-            for place in unpacked[1]:
-                yield from map(str, image_files(place, frames))
-        elif is_folder(word) or is_video(word):
-            yield from map(str, image_files(as_path(word), frames))
+        elif is_folder(word) or is_packed(word) or is_video(word):
+            yield from map(str, find_images(word, DataSettings(frames=frames)))
         else:  # an invalid name, for example one that is too long, is reported when the file is read
             if Path(word).suffix.lower() in SUFFIXES:
                 raise DataError(f"{word} is a table: `dear predict` takes images, `dear eval` takes tables.")

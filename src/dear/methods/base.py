@@ -191,15 +191,14 @@ class Method(nn.Module):
         """The frozen CLIP's unit class feature."""
         return self.class_feature(readout)
 
-    def class_feature(self, trunk: Trunk, change: Change = UNCHANGED) -> Float[Tensor, "batch embed"]:
-        """The unit class feature at the end of the span, with a change if given."""
-        return normalize(self.class_embedding(trunk, change), dim=-1)
-
-    def class_embedding(self, trunk: Trunk, change: Change = UNCHANGED) -> Float[Tensor, "batch embed"]:
-        """The class feature before it is normalized."""
+    def class_feature(
+        self, trunk: Trunk, change: Change = UNCHANGED, *, unit: bool = True
+    ) -> Float[Tensor, "batch embed"]:
+        """The class feature at the end of the span, with a change if given: of length 1, if ``unit``."""
         read = _class_token(trunk)
         out = self.clip.image.span(trunk, self.image_from, change, read=read)
-        return self.clip.image.finish(out[:, 0])
+        feature = self.clip.image.finish(out[:, 0])
+        return normalize(feature, dim=-1) if unit else feature
 
     def image_features(self, readout: Readout) -> ImageFeatures:
         """Unit image features, one per name in ``features``; by default the frozen class feature."""

@@ -15,6 +15,7 @@ from dear.data.images.decode import as_image, as_picture
 from dear.data.images.transforms import to_unit
 from dear.errors import DataError, SettingsError
 from tests.helpers.bundles import small_predictor
+from tests.helpers.data import pack
 from tests.helpers.pictures import save_picture
 from tests.helpers.server import picture
 
@@ -33,7 +34,8 @@ def draw(folder: Path, first: int, count: int = 30, brightness: float = 1.0) -> 
 
 def test_a_darkened_month_is_found(predictor: Predictor, tmp_path: Path) -> None:
     before, now = draw(tmp_path / "before", 0), draw(tmp_path / "now", 100, brightness=0.4)
-    drift = detect_drift(predictor, now, before, tmp_path / "page")
+    packed = pack(tmp_path / "now.zip", now)
+    drift = detect_drift(predictor, packed, before, tmp_path / "page")
     assert drift.is_clear
     old, new, p = drift.values["brightness"]
     assert new == pytest.approx(0.4 * old, rel=0.1)

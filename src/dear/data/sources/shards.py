@@ -3,6 +3,7 @@
 """
 
 import json
+import os
 import re
 import shutil
 from collections import Counter
@@ -15,7 +16,7 @@ from typing import IO, Any, TypeVar, cast
 
 from dear.data.settings import DataSettings
 from dear.data.sources import archive, table
-from dear.data.sources.folder import SHARDS, enter_wrappers, shards_in
+from dear.data.sources.folder import SHARDS, enter_wrappers, image_files, shards_in
 from dear.data.sources.parquet import read_parquet
 from dear.data.sources.splits import split_of
 from dear.data.sources.tar import LISTS, Sample, read_tar
@@ -113,6 +114,22 @@ def unpack_source(path: Path, settings: DataSettings) -> tuple[Path, list[Path]]
         return None
     folder = unpack(shards, settings)
     return folder, [folder / place for place in _places(shards)]
+
+
+def is_packed(path: str | os.PathLike[str]) -> bool:
+    """True for the name of a zip, a tar or a Parquet file."""
+    return os.fspath(path).lower().endswith((*archive.SUFFIXES, *SHARDS))
+
+
+def find_images(source: str | Path, settings: DataSettings) -> list[Path]:
+    """The images of a folder, of what is unpacked of an archive, or the file itself, whatever their labels.
+    Raises as `unpack`, and DataError for a folder without images and an archive that is not there.
+    """
+    path = expanded(source)
+    if is_packed(path) and not (is_pattern(str(path)) or path.exists()):
+        raise DataError(f"{path} does not exist: check its path.")
+    _, places = unpack_source(path, settings) or (path, [path])
+    return [file for place in places for file in image_files(place, settings.frames)]
 
 
 def tables_of(folder: Path) -> dict[str, Path]:

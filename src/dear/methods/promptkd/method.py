@@ -95,7 +95,7 @@ class PromptKD(Method, ComputesTargets, HasTeacher, ResizesTensors):
 
     def image_features(self, trunk: Trunk) -> ImageFeatures:
         change = image_injection(self.clip.image, self.image_prompts)
-        return normalize(self._projected(self.class_embedding(trunk, change)), dim=-1).unsqueeze(0)
+        return normalize(self._projected(self.class_feature(trunk, change, unit=False)), dim=-1).unsqueeze(0)
 
     def _projected(self, embedding: Float[Tensor, "batch embed"]) -> Float[Tensor, "batch target"]:
         hidden = batch_norm(

@@ -18,6 +18,8 @@ from dear.data.check import check_dataset
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.data.sources import archive
+from dear.data.sources.objects import each_image
+from dear.data.sources.shards import find_images
 from dear.errors import DataError
 from dear.limits import LimitError
 from tests.helpers.data import pack
@@ -49,6 +51,17 @@ def test_two_processes_unpack_one_zip(
     monkeypatch.setattr(Path, "rename", second)
     assert len(load(packed, settings).train) > 0
     assert len([*(tmp_path / "cache/archives").iterdir()]) == 1
+
+
+def test_images_without_labels_may_be_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DEAR_CACHE", str(tmp_path / "cache"))
+    folder = class_folders(tmp_path / "d", {"ant": 2, "bee": 1})
+    packed = pack(tmp_path / "d.zip", folder, "within/")
+    expected = [path.read_bytes() for path in find_images(folder, DataSettings())]
+    assert len({*expected}) == 3
+    assert [path.read_bytes() for path in find_images(packed, DataSettings())] == expected
+    assert [Path(path).read_bytes() for path in each_image(str(packed))] == expected
+    refuses(DataError, "none.zip does not exist", find_images, tmp_path / "none.zip", DataSettings())
 
 
 @pytest.mark.parametrize("module", [archive, writing])
