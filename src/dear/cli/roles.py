@@ -220,8 +220,14 @@ def command_compare(
     if by == "concept" or (by is None and not heads and not correspond(*tables)):
         if heads:
             raise SettingsError("--heads shows single heads: it does not go with --by concept.")
-        return compare_concepts(*tables)
-    return compare(*tables, heads=heads)
+        found: Any = compare_concepts(*tables)
+    else:
+        found = compare(*tables, heads=heads)
+    # Two files may have one source.
+    named = {"first": (first, found.first), "second": (second, found.second)}
+    return replace(
+        found, **{key: f"{source} ({word})" for key, (word, source) in named.items() if Path(word).is_file()}
+    )
 
 
 def render_compare(result: "Comparison | ConceptComparison", console: PrintableConsole) -> None:

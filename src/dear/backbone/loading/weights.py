@@ -69,7 +69,7 @@ def download(name: str, pretrained: str, tag: dict[str, Any]) -> Path:
     except LimitError:
         raise
     except Exception as error:  # the network, the hub and the disk share no exception class
-        wanted, local = file or files[0], f"{pretrained}{Path(file or files[0]).suffix}"
+        wanted, local = file or files[0], f"{name}-{pretrained}{Path(file or files[0]).suffix}"
         address = f"{constants.ENDPOINT}/{repository}/resolve/main/{wanted}" if repository else tag.get("url")
         is_default = (name, pretrained) == REAL
         about = f" ({SIZE}, {LICENSE} license)" if is_default else ""
