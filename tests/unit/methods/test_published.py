@@ -203,6 +203,7 @@ def test_rows_by_hand(
     ("dataset", "templates", "want"),
     [
         ("OxfordPets", ("a photo of a {}, a type of pet.",), "X X X X {}, a type of pet."),
+        ("OxfordPets", (), "X X X X {}, a type of pet."),
         ("OxfordPets", ("{} on a sofa",), ""),
         ("OxfordPets", ("a photo of a {}, a type of pet.", "the {}"), ""),
         ("my-pets", ("a photo of a {}, a type of pet.",), ""),

@@ -53,20 +53,23 @@ def test_going_on_equals_an_undisturbed_run(
 
     monkeypatch.setattr(loop, "gradient_scaler", build_scaler)
     whole, path = small_dear(small_clip), tmp_path / "run" / "c"
-    want = train(whole, few(), settings, seed=1)
+    steps, again = list[TrainingStep](), list[TrainingStep]()
+    want = train(whole, few(), settings, seed=1, progress=steps.append)
     train_until(done, small_dear(small_clip), path, settings)
     assert [file.name for file in path.parent.iterdir()] == ["c"]
     resumed = small_dear(small_clip, seed=9)
-    got = train(resumed, few(), settings, seed=1, checkpoint=path)
+    got = train(resumed, few(), settings, seed=1, checkpoint=path, progress=again.append)
+    of_epochs = [step.done for step in steps if step.ends_epoch]
+    assert (again[0].done, again[1].done) == (of_epochs[done - 1], of_epochs[done - 1] + 1)
     assert without_seconds(got) == without_seconds(want)
     assert tensors_hash(resumed.state_dict()) == tensors_hash(whole.state_dict())
     of_whole, _, of_rest = (scaler.state_dict() for scaler in scalers)
     assert of_whole == of_rest
     assert scale is None or of_whole["scale"] != scale
-    images, again = few(), small_dear(small_clip, seed=9)
-    assert train(again, images, settings, seed=1, checkpoint=path) == got  # it is only read
+    images, reread = few(), small_dear(small_clip, seed=9)
+    assert train(reread, images, settings, seed=1, checkpoint=path) == got  # it is only read
     assert images.loads == 0
-    assert tensors_hash(again.state_dict()) == tensors_hash(whole.state_dict())
+    assert tensors_hash(reread.state_dict()) == tensors_hash(whole.state_dict())
 
 
 def test_a_checkpoint_of_another_run_is_refused(small_clip: Clip, tmp_path: Path) -> None:
