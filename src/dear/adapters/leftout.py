@@ -18,7 +18,7 @@ from dear.backbone.device import mixed
 from dear.data.dataset import Images
 from dear.data.fewshot import Subset, draw_few, items_by_class
 from dear.data.images.photos import distinct_pictures, group_names
-from dear.errors import SettingsError
+from dear.errors import SettingsError, warn
 from dear.evaluation.resolve import MethodSetup, ResolvedRun
 from dear.evaluation.session import Session
 from dear.evaluation.trial import Trial
@@ -39,6 +39,9 @@ FOLDS, REPEATS = 5, 3
 are parted anew at most."""
 ENOUGH = 100
 """Left-out pictures, counted each time, after which they are not parted anew."""
+MOST_SCORES = 50_000_000
+"""Pictures x classes that are scored. With more, so many pictures are left out in turn, drawn at random, and
+the others stay in all fits: the scores of all would not fit into memory."""
 
 Part = tuple[Bool[Tensor, "class"], Bool[Tensor, "picture"], Float[Tensor, "left_out class"]]
 """The classes treated as if they had no images, the pictures that are left out, and their scores."""
@@ -80,7 +83,7 @@ class LeftOut:
         images: All training images that were drawn, with copies.
         pictures: The first of each picture; one with two labels is there with each.
         labels: The classes of these.
-        tested: The pictures that can be left out, because their class has others.
+        tested: The pictures that are left out in turn: their class has others, and they are not too many.
         named_only: The share of classes without images.
     """
 
@@ -102,10 +105,17 @@ class LeftOut:
         counts = Counter(label for label, _ in {*zip(self.labels.tolist(), distinct, strict=True)})
         several = [count for count in counts.values() if count > 1]
         self._folds = min(FOLDS, int(median(several))) if several else 0  # so that all classes lose as much
+        self._scored = draw_names(distinct, max(1, MOST_SCORES // classes), f"{seed}")
         self._fold_of = [
-            draw_folds(self.labels, distinct, self._folds, f"{seed} {number}") for number in range(REPEATS)
+            draw_folds(self.labels, distinct, self._folds, f"{seed} {number}").where(self._scored, -1)
+            for number in range(REPEATS)
         ]
         self.tested = self._fold_of[0] >= 0
+        if not self._scored.all():
+            warn(
+                "so many images and classes are not all left out in turn: accuracy, temperature and review "
+                f"are of {int(self.tested.sum()):,} of {len(self.labels):,} images, drawn at random"
+            )
         self._trunks = dict[int, Tensor]()
 
     def rounds(self) -> list[Bool[Tensor, "picture"]]:
@@ -136,19 +146,19 @@ class LeftOut:
         DearErrors of the method do, if it cannot be fitted to fewer images.
         """
         declared, setup = trial.run.setup.declared, trial.run.setup
-        tested = self.tested if declared.trains else torch.ones_like(self.tested)
+        tested = self.tested if declared.trains else self._scored
         rounds = self.rounds() if declared.trains else [tested]
         ways = max(1, len(rounds) // max(1, self._folds)) if declared.trains else 1
-        scores = torch.zeros(ways, len(self.labels), len(self.dataset.classnames), dtype=torch.float64)
+        judged = tested.nonzero().flatten()
+        scores = torch.zeros(ways, len(judged), len(self.dataset.classnames), dtype=torch.float64)
         folds = torch.stack(self._fold_of[:ways])
         for number, (_, left_out, part) in enumerate(self.leave_out(trial, rounds)):
             way = number // max(1, self._folds)
-            scores[way, left_out] = part.double().cpu()
+            scores[way, left_out[tested]] = part.double().cpu()
         if not scores.isfinite().all():
             raise SettingsError(f"{setup.method} predicts NaN or infinity for images that are left out.")
-        judged = tested.nonzero().flatten()
-        of_tested = scores[:, tested], self.labels[tested], folds[:, tested], self.groups[tested]
-        return LeftOutScores(setup.method, judged, *of_tested)
+        of_tested = self.labels[tested], folds[:, tested], self.groups[tested]
+        return LeftOutScores(setup.method, judged, scores, *of_tested)
 
     def part_anew(self, scores: LeftOutScores) -> LeftOutScores:
         """The scores of a method that was fitted to no image, as if it had been fitted in each part."""
@@ -263,6 +273,17 @@ def draw_folds(
         for item in items.tolist() if len(places) > 1 else ():
             fold_of[item] = (places[draws[item]] + min(places)) % folds
     return fold_of
+
+
+def draw_names(names: Sequence[str], most: int, seed: str) -> Bool[Tensor, "item"]:
+    """All items, or about so many: those of the same of the ``names`` are drawn together, whatever the order
+    of the items.
+    """
+    if len(names) <= most:
+        return torch.ones(len(names)).bool()
+    draws = {name: int(fingerprint(seed, "scored", name), 16) for name in {*names}}
+    last = sorted(draws[name] for name in names)[most - 1]
+    return torch.tensor([draws[name] <= last for name in names])
 
 
 def absent_classes(classnames: Sequence[str]) -> list[Bool[Tensor, "class"]]:

@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy
 from dear.adapters.calibration import Calibration, best_temperature
 from dear.adapters.facts import CROSS_VALIDATION
 from dear.adapters.fit import fit
-from dear.adapters.leftout import FOLDS, LeftOut, draw_folds
+from dear.adapters.leftout import FOLDS, LeftOut, draw_folds, draw_names
 from dear.adapters.predictor import Predictor
 from dear.backbone.clip import Clip
 from dear.data.dataset import Dataset, Images
@@ -188,6 +188,46 @@ def test_groups_reach_the_method(small_clip: Clip) -> None:
     trial.method.set_classes(data.classnames, data.templates)
     examples = trial.method._examples(read)  # type: ignore[operator]
     assert examples.images.tolist() == [2, 3, 3, 3]
+
+
+def test_of_very_many_some_are_left_out_and_the_others_stay_in_each_fit(
+    small_clip: Clip, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each by a fit to all but its part, written out; whole groups, whatever the order of the images."""
+    monkeypatch.setattr("dear.adapters.leftout.MOST_SCORES", 4 * 17)
+    monkeypatch.setattr("dear.adapters.leftout.ENOUGH", 1)
+    labels, setup, options = torch.arange(4).repeat(11), MethodSetup("linear-probe"), {"seed": 1, "shots": 11}
+    data = random_dataset(labels, 4, 3)
+    data.train.groups = [f"pair {item % 22}" for item in range(44)]  # type: ignore[attr-defined]
+    session = Session()
+    run = resolve_run(session, small_clip, FewShot(), [data], setup, **options)
+    with pytest.warns(UserWarning, match="of 1[78] of 44 images"):
+        left_out = LeftOut(session, run)
+    found = left_out.scores(left_out.build(setup))
+    assert len(found.judged) == int(left_out.tested.sum()) in (17, 18)
+    assert (found.groups.bincount()[found.groups.unique()] == 2).sum() >= 8
+    images, seen = left_out.images, 0
+    for fold in found.folds[0].unique():
+        out = found.judged[found.folds[0] == fold]
+        rest = ~torch.isin(left_out.groups, left_out.groups[out])
+        assert len(out) < 17 < int(rest.sum())
+        trial = left_out.build(setup)
+        trial.method.set_classes(data.classnames, data.templates)
+        few = Subset(images, rest.nonzero().flatten())
+        trial.method.before_training(training_images(trial.method, few, run.training, 1, session.cache))  # type: ignore[operator]
+        shown = training_images(trial.method, Subset(images, out), run.training, 1, session.cache).view(None)
+        expected = trial.method.logits(trial.method.image_features(shown), trial.method.text_features())
+        torch.testing.assert_close(
+            found.scores[0][found.folds[0] == fold], expected.double(), rtol=0, atol=1e-3
+        )
+        seen += len(out)
+    assert seen == len(found.judged)
+    unfitted = left_out.scores(left_out.build(MethodSetup("zero-shot")))
+    assert unfitted.judged.tolist() == found.judged.tolist()
+    order = torch.randperm(44, generator=torch.Generator().manual_seed(1)).tolist()
+    names = [f"n{item % 22}" for item in range(44)]
+    drawn, again = draw_names(names, 17, "1"), draw_names([names[item] for item in order], 17, "1")
+    assert again.tolist() == drawn[order].tolist()
 
 
 def random_images(labels: list[int], seed: int) -> Images:
