@@ -304,7 +304,8 @@ def describe_point(point: OperatingPoint | None) -> list[str]:
         if point.by_class is not None:
             return [f"Nothing is decided: no class is shown to be {percent} right, which takes {which}."]
         if measured.groups < needed:
-            there = f"and there are {measured.groups:,}"
+            most = math.floor(1000 * (1 - LEVEL) ** (1 / measured.groups)) / 10
+            there = f"and there are {measured.groups:,}, which can show at most {most:.4g}%"
             return [f"Nothing is decided: to show that {percent} are right takes {which}, {there}."]
         surest = f"the surest of the {plural(measured.images, 'image')}"
         return [f"Nothing is decided: too few of {surest} are right to show that {percent} are."]

@@ -111,7 +111,7 @@ def test_each_class_may_have_its_own_threshold() -> None:
 @pytest.mark.parametrize(
     ("images", "reason"),
     [
-        (100, "takes 299 images that are all right, and there are 100"),
+        (100, "takes 299 images that are all right, and there are 100, which can show at most 97%"),
         (900, "too few of the surest of the 900 images are right"),
     ],
 )
