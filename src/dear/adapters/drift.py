@@ -138,7 +138,8 @@ class Drift:
         lines.append(f"{sure}.")
         if self.decided is not None:
             lines.append(
-                f"{self.decided:.1%} are decided; {self.decided_expected or 0:.1%} were when measured."
+                f"By probability {self.decided:.1%} are decided; {self.decided_expected or 0:.1%} were when "
+                "measured. What looks like none of the classes goes to a person all the same."
             )
         if is_unusual or is_less_sure:
             lines.append("This may matter: look at the furthest images, and measure with labels.")

@@ -377,4 +377,6 @@ def describe_decided(point: OperatingPoint | None, decided: Decided | None) -> l
     )
     if decided.high < (point.precision or 0):
         return [f"The promise of {percent} does not hold here: {line[0].lower()}{line[1:]}"]
-    return [f"{line} Promised: {percent}."]
+    is_shown = decided.low >= (point.precision or 0)
+    how = "which this shows" if is_shown else "which so few neither show nor refute"
+    return [f"{line} Promised: {percent}, {how}."]

@@ -26,7 +26,7 @@ from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import Subset
 from dear.data.images.photos import group_names, image_hashes, split_hashes
 from dear.data.settings import DataSettings
-from dear.errors import DataError
+from dear.errors import DataError, warn
 from dear.evaluation.predictions import Predictions
 from dear.methods.registry import AUTO
 from dear.progress import Progress
@@ -82,6 +82,8 @@ class Refit:
             present one, each left out of the new fit in turn. None without such images.
         cross_validated: What both promise; None if one of them was not cross-validated.
         added, lost: Classes that only the new one has, and only the one before.
+        decided: The shares of images that are decided by the operating points of both, the one before first;
+            None if one of them has none.
     """
 
     bundle: Path
@@ -92,6 +94,7 @@ class Refit:
     cross_validated: CrossValidated | None
     added: tuple[str, ...] = ()
     lost: tuple[str, ...] = ()
+    decided: tuple[float, float] | None = None
 
     @property
     def partly(self) -> bool:
@@ -103,6 +106,9 @@ class Refit:
         """What was compared, and what has become of both, in lines."""
         lines = [] if self.comparison is None else self.comparison.verdict.splitlines()
         lines += [] if self.cross_validated is None else [str(self.cross_validated)]
+        if self.decided is not None:
+            before, now = self.decided
+            lines.append(f"Decided, and not left to a person: {before:.1%} of images before, {now:.1%} now.")
         lines += [f"New classes: {list_names(self.added, 5)}."] if self.added else []
         lines += [f"Classes that are gone: {list_names(self.lost, 5)}."] if self.lost else []
         if self.is_worse is None:
@@ -169,6 +175,8 @@ def refit(
         is_replaced = force or is_worse is False
         if comparison is not None and images is not None and out is not None:
             write_comparison(expanded(out), comparison, images, predictors[0])
+        elif out is not None:
+            warn("no page is written: there are no images that neither classifier was fitted on")
         if is_replaced:
             copy_bundle(folder, before)
         fitted.save(folder if is_replaced else beside)
@@ -181,6 +189,7 @@ def refit(
         promised,
         tuple(name for name in new.classes if name not in present.classes),
         tuple(name for name in present.classes if name not in new.classes),
+        compare_decided(present, new),
     )
 
 
@@ -279,6 +288,17 @@ def compare_promises(present: Bundle, new: Bundle, crossed: CrossValidation | No
     now = float(right.mean())
     interval = independent_difference(scores.accuracy, of_present, now, of_new)
     return CrossValidated(scores.accuracy, now, scores.images, len(rows), *interval, of_new)
+
+
+def compare_decided(present: Bundle, new: Bundle) -> tuple[float, float] | None:
+    """The shares of images that the operating points of both decide, where these were chosen."""
+    shares = list[float]()
+    for bundle in (present, new):
+        point = bundle.training.operating
+        if point is None or point.measured is None:
+            return None
+        shares.append(point.measured.decided / max(1, point.measured.images))
+    return shares[0], shares[1]
 
 
 def copy_bundle(folder: Path, copy: Path) -> None:

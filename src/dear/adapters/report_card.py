@@ -87,7 +87,7 @@ def write_report_card(
         photos=photos,
         rows=class_rows(served, scores),
         more=max(0, len(served.classes) - MOST_SHOWN),
-        measured_on=str(data) if isinstance(data, str | Path) else "",
+        measured_on=Path(data).name or str(data) if isinstance(data, str | Path) else "",
         by=by,
         groups=() if found is None else shown_groups(found.by_group),
     )
@@ -139,7 +139,10 @@ def describe_unseen(bundle: Bundle, scores: BundleScores | None) -> list[str]:
         lines.append("It was not tested on images that it was not fitted on.")
     elif scores.groups and scores.groups < scores.images:
         groups = plural(scores.groups, "group")
-        lines.append(f"The images that it was measured on are from {groups}, and no others.")
+        lines.append(
+            f"The {scores.images:,} images that it was measured on are {groups}: images of a group, such as "
+            "a burst or copies, hardly differ, and no other groups were seen."
+        )
     if bundle.known is None:
         lines.append('Things of none of the classes: it has no answer "none of these".')
     return lines

@@ -68,6 +68,23 @@ def test_corrections_make_it_better_and_the_one_before_is_kept(photos: Path, tmp
     assert not (tmp_path / "mine.new").exists()
 
 
+def test_what_is_decided_is_compared_too_and_a_page_without_images_is_told(
+    photos: Path, tmp_path: Path
+) -> None:
+    """All 24 images are decided rightly, which shows at least 88%; then their labels are random."""
+    fit(photos, tmp_path / "mine", precision=0.85, **OPTIONS)
+    rows = [
+        f"{file.parent.name}/{file.name},{[*COLORS][at % 3]}"
+        for at, file in enumerate(sorted(photos.rglob("*.png")))
+    ]
+    (photos / "corrections.csv").write_text("\n".join(["path,label", *rows]))
+    with pytest.warns(UserWarning, match="no page is written"):
+        done = refit(tmp_path / "mine", photos, out=tmp_path / "page", force=True)
+    assert done.decided == (1.0, 0.0)
+    assert "100.0% of images before, 0.0% now" in " ".join(done.verdict)
+    assert not (tmp_path / "page").exists()
+
+
 def test_what_is_worse_does_not_take_the_place(
     photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

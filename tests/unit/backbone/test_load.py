@@ -134,7 +134,7 @@ def test_a_failed_download_says_which_file_is_wanted(
     monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *_, **__: None)
     monkeypatch.setattr(hub, "require_answer", offline)
     monkeypatch.setattr("open_clip.pretrained.download_pretrained", offline)
-    refuses(WeightsError, (wanted, f"--model {name} --pretrained {tag}."), load_clip, name, tag)
+    refuses(WeightsError, (wanted, f"--model {name} --pretrained {name}-{tag}."), load_clip, name, tag)
 
 
 def test_the_preprocessing_is_the_models_own() -> None:
