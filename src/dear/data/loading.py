@@ -207,7 +207,8 @@ def build_dataset(listing: Listing, settings: DataSettings, read: ReadImage | No
             f"{plural(len(lines), 'picture')} {has} several labels: {list_names(lines, FEW)}. Leave one "
             "copy of each, or give all its copies one label"
         )
-        contradiction += "." if read else "; `dear data check` names all."
+        remedy = "; `dear data check` names all, `dear review --serve` corrects them."
+        contradiction += "." if read else remedy
         warn(f"{listing.name}: {contradiction}")
     return assemble(
         listing.name,
