@@ -276,8 +276,8 @@ def draw_folds(
 
 
 def draw_names(names: Sequence[str], most: int, seed: str) -> Bool[Tensor, "item"]:
-    """All items, or about so many: those of the same of the ``names`` are drawn together, whatever the order
-    of the items.
+    """All items, or about ``most`` of them at random: items of the same name are drawn together, and their
+    order does not matter.
     """
     if len(names) <= most:
         return torch.ones(len(names)).bool()

@@ -304,7 +304,7 @@ def describe_point(point: OperatingPoint | None) -> list[str]:
         if point.by_class is not None:
             return [f"Nothing is decided: no class is shown to be {percent} right, which takes {which}."]
         if measured.groups < needed:
-            most = math.floor(1000 * (1 - LEVEL) ** (1 / measured.groups)) / 10
+            most = math.floor(1000 * (1 - LEVEL) ** (1 / max(1, measured.groups))) / 10
             there = f"and there are {measured.groups:,}, which can show at most {most:.4g}%"
             return [f"Nothing is decided: to show that {percent} are right takes {which}, {there}."]
         surest = f"the surest of the {plural(measured.images, 'image')}"
@@ -378,5 +378,5 @@ def describe_decided(point: OperatingPoint | None, decided: Decided | None) -> l
     if decided.high < (point.precision or 0):
         return [f"The promise of {percent} does not hold here: {line[0].lower()}{line[1:]}"]
     is_shown = decided.low >= (point.precision or 0)
-    how = "which this shows" if is_shown else "which so few neither show nor refute"
+    how = "which this shows" if is_shown else "which these images neither show nor refute"
     return [f"{line} Promised: {percent}, {how}."]

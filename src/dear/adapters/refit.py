@@ -82,8 +82,8 @@ class Refit:
             present one, each left out of the new fit in turn. None without such images.
         cross_validated: What both promise; None if one of them was not cross-validated.
         added, lost: Classes that only the new one has, and only the one before.
-        decided: The shares of images that are decided by the operating points of both, the one before first;
-            None if one of them has none.
+        decided: The shares of images that the operating points of both decide, before images of none of the
+            classes go to a person; the present one's first. None if one of them has no such point.
     """
 
     bundle: Path
@@ -107,8 +107,11 @@ class Refit:
         lines = [] if self.comparison is None else self.comparison.verdict.splitlines()
         lines += [] if self.cross_validated is None else [str(self.cross_validated)]
         if self.decided is not None:
-            before, now = self.decided
-            lines.append(f"Decided, and not left to a person: {before:.1%} of images before, {now:.1%} now.")
+            present, new = self.decided
+            lines.append(
+                f"Decided by the operating point: {present:.1%} of images by the present one, {new:.1%} by "
+                "the new one."
+            )
         lines += [f"New classes: {list_names(self.added, 5)}."] if self.added else []
         lines += [f"Classes that are gone: {list_names(self.lost, 5)}."] if self.lost else []
         if self.is_worse is None:
@@ -176,7 +179,7 @@ def refit(
         if comparison is not None and images is not None and out is not None:
             write_comparison(expanded(out), comparison, images, predictors[0])
         elif out is not None:
-            warn("no page is written: there are no images that neither classifier was fitted on")
+            warn("no page is written: there are no images on which both can be compared")
         if is_replaced:
             copy_bundle(folder, before)
         fitted.save(folder if is_replaced else beside)

@@ -220,14 +220,13 @@ def command_compare(
     if by == "concept" or (by is None and not heads and not correspond(*tables)):
         if heads:
             raise SettingsError("--heads shows single heads: it does not go with --by concept.")
-        found: Any = compare_concepts(*tables)
+        comparison: Any = compare_concepts(*tables)
     else:
-        found = compare(*tables, heads=heads)
-    # Two files may have one source.
-    named = {"first": (first, found.first), "second": (second, found.second)}
-    return replace(
-        found, **{key: f"{source} ({word})" for key, (word, source) in named.items() if Path(word).is_file()}
-    )
+        comparison = compare(*tables, heads=heads)
+    # Two files may have the same source.
+    sources = {"first": (comparison.first, first), "second": (comparison.second, second)}
+    files = {name: f"{source} ({path})" for name, (source, path) in sources.items() if Path(path).is_file()}
+    return replace(comparison, **files)
 
 
 def render_compare(result: "Comparison | ConceptComparison", console: PrintableConsole) -> None:

@@ -187,9 +187,7 @@ def uneven(labels: Sequence[int], classnames: Sequence[str]) -> str | None:
 
 
 def base_novel(n_classes: int) -> tuple[range, range]:
-    """The base classes, the first ceil(n / 2) in label order, and the novel ones after them, as in
-    CoOp's code.
-    """
+    """The base classes, the first ceil(n / 2) in label order, and the novel ones; as in CoOp's code."""
     if n_classes < 2:
         raise DataError(f"base and novel classes need at least 2 classes; there is {n_classes}.")
     n_base = (n_classes + 1) // 2

@@ -81,7 +81,7 @@ def test_what_is_decided_is_compared_too_and_a_page_without_images_is_told(
     with pytest.warns(UserWarning, match="no page is written"):
         done = refit(tmp_path / "mine", photos, out=tmp_path / "page", force=True)
     assert done.decided == (1.0, 0.0)
-    assert "100.0% of images before, 0.0% now" in " ".join(done.verdict)
+    assert "100.0% of images by the present one, 0.0% by the new one" in " ".join(done.verdict)
     assert not (tmp_path / "page").exists()
 
 

@@ -128,8 +128,8 @@ def find_images(source: str | Path, settings: DataSettings) -> list[Path]:
     path = expanded(source)
     if is_packed(path) and not (is_pattern(str(path)) or path.exists()):
         raise DataError(f"{path} does not exist: check its path.")
-    _, places = unpack_source(path, settings) or (path, [path])
-    return [file for place in places for file in image_files(place, settings.frames)]
+    _, folders = unpack_source(path, settings) or (path, [path])
+    return [file for folder in folders for file in image_files(folder, settings.frames)]
 
 
 def tables_of(folder: Path) -> dict[str, Path]:

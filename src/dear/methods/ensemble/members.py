@@ -16,7 +16,7 @@ WEIGHTS_OF_LOSS = (100.0, 1000.0)
 MEAN_SCALE = 20.0
 """Factor on the cosines with class means."""
 SPREAD = 100.0
-"""What the scores of class means by a discriminant vary by over classes (their standard deviation)."""
+"""Standard deviation, over classes, of a discriminant's scores of the class means."""
 NEGLIGIBLE = 1e-12
 """Mean squared distance of unit features from their class's mean up to which they do not vary. Also the share
 of scores up to which they are equal."""
@@ -64,9 +64,9 @@ def fit_discriminants(
 
 
 def scale_spread(classifier: Linear, means: Float[Tensor, "class embed"]) -> Linear:
-    """The classifier times the factor with which the scores of class means have `SPREAD`. So its scale does
-    not depend on how little the images vary that it is fitted to: a weight that was found with some of the
-    images fits with all of them. Unchanged if these scores are equal.
+    """The classifier times a factor: its scores of the class means then have `SPREAD`, on average. So its
+    scale does not depend on the number of images, and a weight that was found with some of them suits the
+    classifier that is fitted to all. Unchanged if these scores are equal.
     """
     weight, bias = classifier
     scores = means @ weight.T + bias
