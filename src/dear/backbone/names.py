@@ -29,8 +29,8 @@ class BackboneName(NamedTuple):
 
 
 REAL = BackboneName("ViT-B-16", "laion2b_s34b_b88k")
-"""The CLIP for photographs: the package has its published role table, so DeAR works with it at once, and the
-methods compared were published with its architecture.
+"""The CLIP for photographs: by our inference the published role table belongs to it, so DeAR works with it at
+once, and the methods compared were published with its architecture.
 """
 SIZE, LICENSE = "about 600 MB", "MIT"
 """Of the weights of `REAL`: 149.6 million parameters of 4 bytes, and the license on its page on the hub."""

@@ -32,7 +32,8 @@ Mark = Literal["best", "second"]
 @dataclass(frozen=True)
 class Cell:
     """A number; ``spread`` is a standard deviation or the half-width of an interval, as stated in the table.
-    ``decimals`` is how many decimals of the number are shown.
+    ``seeds`` is 0 for a published number, of which it is not known. ``decimals`` is how many decimals of the
+    number are shown.
     """
 
     mean: float
@@ -208,7 +209,8 @@ class Grid:
                 f"{cell.mean:.6g}" if isinstance(cell, PValue) else cell and cell.mean for cell in cells
             ]
             columns[f"{name}, {self.spread}"] = [cell and cell.spread for cell in cells]
-            columns[f"{name} seeds"] = Series([cell and cell.seeds for cell in cells], dtype="Int64")
+            seeds = [cell.seeds or None if cell else None for cell in cells]
+            columns[f"{name} seeds"] = Series(seeds, dtype="Int64")
         return csv_file(DataFrame(columns), "%.4f")
 
     def render(self, console: Console) -> None:

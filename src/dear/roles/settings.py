@@ -40,8 +40,8 @@ class RoleSettings:
         k: Number of core attributes, which are chosen automatically. By default 5, or as many as the heads
             have concepts. 0 takes the K from 3 to 7 with the highest DBCV.
         attributes: Core attributes by name, such as color,shape,texture,object,location.
-        general: Concepts that make a specialized head a generalization head (in the paper style and
-            composition).
+        general: Concepts that make a specialized head a generalization head (supplement B: "abstract
+            concepts or global composition", such as style, which is the only one in its Table 2).
         space: In which space phrases are clustered: linear discriminants of the pool's concepts [ours], or
             the sentence embeddings as they are, as in the paper.
         clustered: Which phrases are clustered: the phrases of the heads together with the phrases of the pool

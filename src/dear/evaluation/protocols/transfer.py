@@ -1,7 +1,8 @@
 """Cross-dataset transfer and domain generalization: train on all classes of a source, test elsewhere.
 
-The two differ only in their targets (section 4): other data sets with their own classes, or the source's
-classes under a shift. They share the training.
+The two differ here only in their targets: other data sets with their own classes, or the source's classes
+under a shift. They share the training and, as we read it [ours], the inference, of which section 4.1 speaks
+for the first alone.
 """
 
 import os

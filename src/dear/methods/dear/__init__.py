@@ -18,7 +18,8 @@ class DearSettings(MethodSettings):
         first: J, the first layer of the span, of 12. In other towers it is scaled to the depth.
         beta: Anchoring: the weight of the learned tokens in the input of each later layer; the previous
             layer's outputs have the rest.
-        tokens: Tokens of each attribute: one in the paper, which has "five learnable attribute tokens".
+        tokens: Tokens of each attribute: one, as we read "five learnable attribute tokens" (3.3.2) [ours];
+            supplement Table 1 has "Attribute Token Length (K) 5".
         text_tokens: Learned text tokens. We read the paper's "token length of K = 5" as five of them [ours].
         token_std: Standard deviation of the tokens' initial values [ours].
         alpha_cls: Initial fusion weight of the class feature; the attribute features share the rest evenly

@@ -80,7 +80,7 @@ PRINTED_IN: Mapping[Literal["base_to_novel", "seeds"], str] = {
 }
 """Tables that print base-to-novel numbers, and what is added to the labels of rows beside them."""
 PRINTED_WEIGHTS = (
-    "The published rows of the other methods are of OpenAI's weights; "
+    "By our inference the published rows of the other methods are of OpenAI's weights, as their code is; "
     "which weights DeAR's row is of, is open."
 )
 
@@ -308,7 +308,7 @@ def peers_grid(results: Results) -> Grid:
         rows += marked([GridRow(f"{group}: {label}", of, group=group) for label, of in ours.items() if of[0]])
         for method in methods:
             if theirs := printed.get((method, name)):
-                cells = tuple(Cell(theirs[m][0]) if m in theirs else None for m in MEASURES)
+                cells = tuple(Cell(theirs[m][0], seeds=0) if m in theirs else None for m in MEASURES)
                 rows.append(GridRow(f"{group}: {method}", cells, published=True, group=group))
                 printed_keys.append((method, name))
     notes = (
@@ -323,4 +323,4 @@ def peers_grid(results: Results) -> Grid:
 def _difference(ours: Cell, theirs: float) -> tuple[Cell, Cell, Cell]:
     """Our mean, the published number, and the difference with its interval."""
     half = None if ours.spread is None else t_half_width(ours.spread, ours.seeds)
-    return replace(ours, spread=None), Cell(theirs), Cell(ours.mean - theirs, half, ours.seeds)
+    return replace(ours, spread=None), Cell(theirs, seeds=0), Cell(ours.mean - theirs, half, ours.seeds)

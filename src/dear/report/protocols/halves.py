@@ -97,11 +97,6 @@ def ablation_grids(records: Sequence[Record]) -> tuple[list[Grid], list[Record]]
     return [grid for grid, _ in by_name.values() if grid.rows], ablated
 
 
-def _seeds(number: tuple[float, float | None]) -> int:
-    """Of how many seeds a published number is: those with a deviation are of three."""
-    return 1 if number[1] is None else 3
-
-
 def ablation_grid(ablation: Ablation, frame: DataFrame, *, with_published: bool) -> tuple[Grid, set[str]]:
     """The table of an ablation, over the data sets that all its rows have, without rows if nothing was
     varied; and the variants in it that were run on no other data set.
@@ -134,9 +129,7 @@ def ablation_grid(ablation: Ablation, frame: DataFrame, *, with_published: bool)
     columns = dict[str, dict[str, Cell | None]]()
     for data, by_row in printed.items():
         for at, (measure, title) in enumerate(zip(MEASURES, TITLES, strict=True)):
-            by_measure = {
-                n: Cell(*row[measure], _seeds(row[measure])) for n, row in by_row.items() if measure in row
-            }
+            by_measure = {n: Cell(*row[measure], seeds=0) for n, row in by_row.items() if measure in row}
             if by_measure and data == "ImageNet" and titles != imagenet:
                 ours = {n: cells_of(r, imagenet)[at] for n, r in runs.items()}
                 columns[f"{title} (ImageNet)"] = ours

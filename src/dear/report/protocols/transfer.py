@@ -25,13 +25,13 @@ TITLES = {
     "domain-generalization": "Domain generalization",
 }
 PAPERS = (
-    "each method as its authors score: dear on the targets by the class feature alone, on the source by all "
-    "features, as {of}"
+    "each method as its authors score: dear on the targets by the class feature alone, {of}; on the source "
+    "by all features, as we read it [ours]"
 )
 RULE = {
-    "cross-dataset": PAPERS.format(of="the paper does"),
+    "cross-dataset": PAPERS.format(of="as the paper does"),
     "domain-generalization": PAPERS.format(
-        of="the paper does in cross-dataset transfer (of this it does not say)"
+        of="as the paper does in cross-dataset transfer (of this protocol it does not say)"
     ),
 }
 EXTRA = {
@@ -44,10 +44,10 @@ EXTRA = {
 def summarize(records: Sequence[Record], reference: str | None) -> ProtocolSummary:
     """The table of one of the two protocols, with published rows if the targets are the paper's.
 
-    Each method is scored as its record says, which is as its authors score: DeAR with all features on the
-    source and by the class feature alone on the targets. Other ways of scoring have rows of their own where
-    they differ, never marked as best. A method has an average if it has every target. Raises DataError for
-    records of an earlier version that do not say so.
+    Each method is scored as its record says, which is as its authors score: DeAR by the class feature alone
+    on the targets, and as we read it [ours] with all features on the source. Other ways of scoring have rows
+    of their own where they differ, never marked as best. A method has an average if it has every target.
+    Raises DataError for records of an earlier version that do not say so.
     """
     del reference
     records = [with_fused(record) for record in checked(records)]
@@ -136,5 +136,6 @@ def _published(protocol: str, source: str, names: Sequence[str]) -> list[GridRow
         values = [numbers.get("ImageNet") if source == "ImageNet" else None]
         values.append(numbers["average"] if targets <= {*columns} else None)
         values += [None if name == "average" else numbers.get(name) for name in columns]
-        rows.append(GridRow(method, tuple(None if v is None else Cell(v) for v in values), published=True))
+        cells = tuple(None if value is None else Cell(value, seeds=0) for value in values)
+        rows.append(GridRow(method, cells, published=True))
     return rows
