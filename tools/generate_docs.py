@@ -45,12 +45,12 @@ MODELS_HEADER = """\
 Written by `python -m tools.generate_docs --models`; do not edit.
 
 This page lists every architecture of open_clip {version}, and the methods that run on it.
-**{works} of {count} work, and {refused} are refused.** Each was built without memory for weights (on
-PyTorch's meta device), and its parts were checked against what `dear` can reproduce.
+**{works} of {count} can be used, and {refused} are refused.** Only their structure was checked: each was
+built on PyTorch's meta device, without weights, and its parts were compared with what `dear` can reproduce.
 
-Of some towers, `dear` can use single layers and attention heads. Of others it can use only the features that
-they compute. There is a list for each of the four combinations, with the methods that run on it, and a list
-of the architectures that are refused.
+`dear` can use single layers and attention heads of some towers, and only the features of others. An
+architecture has two towers, so there are four lists, each with the methods that run on its architectures, and
+a fifth of the architectures that are refused.
 
 """
 SECTIONS: dict[tuple[Access, Access], tuple[str, str]] = {

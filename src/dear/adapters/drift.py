@@ -138,8 +138,7 @@ class Drift:
         lines.append(f"{sure}.")
         if self.decided is not None:
             lines.append(
-                f"By probability {self.decided:.1%} are decided; {self.decided_expected or 0:.1%} were when "
-                "measured. What looks like none of the classes goes to a person all the same."
+                f"{self.decided:.1%} are decided; {self.decided_expected or 0:.1%} were when measured."
             )
         if is_unusual or is_less_sure:
             lines.append("This may matter: look at the furthest images, and measure with labels.")
@@ -248,14 +247,10 @@ def read_sample(predictor: Predictor, images: Any, settings: DataSettings, seed:
         features.append(rows[:, -1 if has_frozen else 0].cpu())
         pixels = [image.pixels for image in part if isinstance(image.pixels, Tensor)]
         values.append(torch.stack([*map(measure_picture, pixels)]))
-        # An operating point is measured before any image is refused.
-        choices = predictor.decide(rows[:, : len(predictor.features)], vocabulary, [False] * len(rows))
-        told += [
-            (best[0].probability, none, decision)
-            for (best, none, *_), (decision, _) in zip(
-                predictor.rank(rows, vocabulary, 1), choices, strict=True
-            )
-        ]
+        ranked = [(best[0].probability, none) for best, none, *_ in predictor.rank(rows, vocabulary, 1)]
+        refused = [none for _, none in ranked]
+        choices = predictor.decide(rows[:, : len(predictor.features)], vocabulary, refused)
+        told += [(*of, decision) for of, (decision, _) in zip(ranked, choices, strict=True)]
     of_pictures = torch.cat(values).double().numpy()
     confidence, none, decisions = zip(*told, strict=True)
     return Sample(

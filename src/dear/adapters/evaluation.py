@@ -85,16 +85,14 @@ def evaluate(
     scores, predictions, images = evaluate_images(
         predictor, loaded, split=split, own_classes=own_classes, cache=cache, encode=encode
     )
-    found = Evaluation(
-        replace(scores, let_through=let_through, others=count),
-        None if goal is None else choose_operating_point(goal, predictions, group_names(images), split),
-    )
+    refused, point = find_refused(predictor, predictions), None
+    if goal is not None:
+        point = choose_operating_point(goal, predictions, images, group_names(images), split, refused)
+    found = Evaluation(replace(scores, let_through=let_through, others=count), point)
     is_own = own_classes and found.scores.steered is None
     point = found.operating or (predictor.bundle.training.operating if is_own else None)
     if by is not None:
         groups = read_groups(data, images, by, settings)
-        # As the sentences say: a point that is chosen on these images counts them before any is refused.
-        refused = None if found.operating else find_refused(predictor, predictions)
         choices = None if point is None else decide_images(point, predictions, refused)
         found = replace(found, by_group=accuracy_by_group(predictions, images, groups, choices))
     if out is None:

@@ -14,6 +14,7 @@ from dear.adapters.by_group import GroupAccuracy
 from dear.adapters.facts import BundleScores
 from dear.adapters.operating import OperatingPoint, describe_decided, describe_point
 from dear.adapters.predictor import Predictor
+from dear.adapters.scoring import find_refused
 from dear.adapters.wording import list_metrics, verdict
 from dear.data.dataset import Images
 from dear.data.fewshot import leave_subsets
@@ -75,6 +76,9 @@ def write_evaluation_page(
     bins = reliability(predictions.probabilities().max(dim=1).values, predictions.correct)
     confidence, _ = predictions.probabilities().max(dim=1)
     threshold = None if point is None or point.by_class is not None else point.threshold
+    refused = find_refused(predictor, predictions)
+    if refused is not None:
+        confidence = confidence.where(~refused.cpu(), 0)  # these are the last to be decided
     coverage = risk_coverage_plot(confidence.numpy(), predictions.correct.numpy(), threshold)
     drawings = (section.matrix, reliability_diagram(bins), coverage)
     figures = {drawing.name: drawing for drawing in drawings if drawing is not None}

@@ -70,15 +70,16 @@ def measure_fit(
     """
     dataset, facts = left_out.dataset, dict[str, Any]()
     tested = test = refused = crossed = review = issues = None
-    if plan.refuse:
-        bundle = replace(bundle, known=attempt('"none of these"', partial(find_known, left_out)))
+    known = attempt('"none of these"', partial(find_known, left_out)) if plan.refuse else None
+    bundle = replace(bundle, known=known and known[0])
     if len(dataset.test):
         options: dict[str, Any] = {"is_unseen": True, "progress": report, "cache": left_out.session.cache}
         predictor = Predictor(bundle, clip=trial.run.clip)
         tested, test, _ = evaluate_images(predictor, dataset, **options)
         refused = find_refused(predictor, test)
     if scores is not None and len(scores.judged) and (tested is None or plan.goal):
-        crossed = cross_validate(bundle, trial, left_out, (choice and choice.scores) or scores)
+        ranks = None if known is None else known[1]
+        crossed = cross_validate(bundle, trial, left_out, (choice and choice.scores) or scores, ranks)
     measured = crossed.scores if tested is None and crossed is not None else tested
     if plan.goal is not None:
         facts["operating"], decided = find_operating_point(plan.goal, crossed, test, refused, dataset.test)
@@ -98,8 +99,8 @@ def measure_fit(
     return replace(bundle, scores=measured, review=issues, training=training), crossed, review
 
 
-def find_known(left_out: LeftOut) -> OutlierModel | None:
-    """What "none of these" is told by."""
+def find_known(left_out: LeftOut) -> tuple[OutlierModel, Tensor] | None:
+    """What "none of these" is told by, and the rank of each picture that is left out of it."""
     features, labels = left_out.frozen_features(), left_out.labels
     return fit_outlier_model(features, labels, len(left_out.dataset.classnames), left_out.groups)
 
@@ -125,10 +126,12 @@ def find_operating_point(
     those that are ``refused`` go to a person.
     """
     if crossed is not None:
-        point = choose_operating_point(goal, crossed.predictions, crossed.groups, CROSS_VALIDATION)
+        point = choose_operating_point(
+            goal, crossed.predictions, crossed.images, crossed.groups, CROSS_VALIDATION, crossed.refused
+        )
         return point, None if test is None else measure_decided(point, test, group_names(images), refused)
     if test is not None:
-        return choose_operating_point(goal, test, group_names(images), "test"), None
+        return choose_operating_point(goal, test, images, group_names(images), "test", refused), None
     return OperatingPoint(goal.precision, costs=goal.costs), None
 
 

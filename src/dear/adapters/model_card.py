@@ -13,6 +13,7 @@ from dear.adapters.operating import describe_decided, describe_point
 from dear.adapters.wording import describe_doubt, describe_test, list_facts, list_metrics, verdict
 from dear.backbone.names import CARD as CARD_OF_TINY
 from dear.backbone.names import TINY
+from dear.curation.outliers import describe_refusal
 from dear.text import printable
 
 MARKDOWN = {ord(sign): f"\\{sign}" for sign in "\\`*_[]|~#:@!&$"} | {ord("<"): "&lt;", ord(">"): "&gt;"}
@@ -42,6 +43,7 @@ def model_card(bundle: Any, title: str) -> str:
             *describe_point(facts.operating),
             *describe_decided(facts.operating, scores.decided if scores else None),
         ],
+        refusal=describe_refusal(bundle.known, bundle.refuse),
         caution=CARD_OF_TINY if bundle.model == TINY else "",
         literal=_literal,
         code=_code,

@@ -7,7 +7,7 @@ the classifier was not fitted on. Costs of mistakes and of a person decide each 
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,11 +22,13 @@ if TYPE_CHECKING:
 
 DECIDED, TO_A_PERSON = "decided", ASK
 """What a prediction says of an image."""
-STEPS = 20
-"""Parts of the images, by their confidence, after each of which a threshold is tried."""
+STEPS, FIRST = 20, 4
+"""Parts of the images, by their confidence, after each of which a threshold is tried; and how many of them
+the first one decides at least: fewer would hardly spare a person any work."""
+FORGIVEN = 2
+"""Wrong images, or groups of them, of which the first threshold may decide so many, if half of all images
+show the promise then: a single wrong image among the surest ends no search."""
 Precision = Annotated[float, Range(0.5, 1, below=True)]
-FIRST = 4
-"""Of these, the parts that the first threshold decides: fewer would hardly spare a person any work."""
 ImageCount = Annotated[int, Range(0, 2**31)]
 
 
@@ -173,31 +175,34 @@ def choose_point(
     groups: Sequence[Hashable],
     classes: Sequence[str],
     split: str,
+    refused: "NDArray[Any] | None" = None,
 ) -> OperatingPoint:
     """The operating point for a goal, from the probabilities (item x class) of images that the classifier was
-    not fitted on, their labels and the groups that they are in. ``split`` says which images these are.
+    not fitted on, their labels and the groups that they are in. ``split`` says which images these are, those
+    that are ``refused`` as of none of the classes go to a person.
     """
     import numpy as np
 
-    best = probabilities.argmax(axis=1)
-    confidence, correct, names = probabilities.max(axis=1), best == labels, np.asarray(groups)
+    best, names = probabilities.argmax(axis=1), np.asarray(groups)
+    confidence, correct = probabilities.max(axis=1), best == labels
+    is_open = np.ones(len(labels), dtype=bool) if refused is None else ~refused
     if goal.costs is not None:
         point = OperatingPoint(costs=goal.costs, split=split)
     elif goal.per_class:
         assert goal.precision is not None
         thresholds = dict[str, float]()
         for number, name in enumerate(classes):
-            rows = best == number
+            rows = is_open & (best == number)
             found = find_threshold(confidence[rows], correct[rows], names[rows], goal.precision)
             if found is not None:
                 thresholds[name] = found
         point = OperatingPoint(goal.precision, by_class=thresholds, split=split)
     else:
         assert goal.precision is not None
-        found = find_threshold(confidence, correct, names, goal.precision)
+        found = find_threshold(confidence[is_open], correct[is_open], names[is_open], goal.precision)
         point = OperatingPoint(goal.precision, found, split=split)
-    measured = measure_point(point, probabilities, labels, groups, classes)
-    return OperatingPoint(point.precision, point.threshold, point.by_class, point.costs, split, measured)
+    measured = measure_point(point, probabilities, labels, groups, classes, refused)
+    return replace(point, measured=measured)
 
 
 def find_threshold(
@@ -206,10 +211,10 @@ def find_threshold(
     """The least threshold of the confidence that is shown to have a precision; None if none is.
 
     The thresholds that decide 4, 5, ... 20 twentieths of the images are tested one after the other, up to the
-    first whose precision may be lower: whose bound by Clopper and Pearson, at `LEVEL`, is. The first is the
-    first of them that could pass, with all decided images right. Since tests stop there, the chance that
-    the chosen one has a lower precision is at most 1 - `LEVEL`, although it is chosen and tested on the same
-    images, if images with a higher confidence are right at least as often.
+    first whose precision may be lower: whose bound by Clopper and Pearson, at `LEVEL`, is. Where they start
+    does not depend on which images are right (`_find_start`). Since tests stop there, the chance that the
+    chosen one has a lower precision is at most 1 - `LEVEL`, although it is chosen and tested on the same
+    images.
 
     Source: fixed sequences of Angelopoulos et al., Learn then Test, Annals of Applied Statistics 19 (2025).
     """
@@ -217,18 +222,32 @@ def find_threshold(
 
     order = np.argsort(-confidence, kind="stable")
     ranked, right, names = confidence[order], np.asarray(correct, dtype=float)[order], groups[order]
+    parts = [math.ceil(part * len(ranked) / STEPS) for part in range(FIRST, STEPS + 1) if len(ranked)]
+    counts = [int((ranked >= ranked[part - 1]).sum()) for part in parts]  # with all that have the same
     threshold = None
-    for part in range(FIRST, STEPS + 1):
-        count = math.ceil(part * len(ranked) / STEPS)
-        if not count:
-            return None
-        count = int((ranked >= ranked[count - 1]).sum())  # with all that have the same
-        if exact_share_bounds(np.ones(count), names[:count])[0] < precision:
-            continue  # too few to show it
+    for count in counts[_find_start(counts, names, precision) :]:
         if exact_share_bounds(right[:count], names[:count])[0] < precision:
             break
         threshold = float(ranked[count - 1])
     return threshold
+
+
+def _find_start(counts: Sequence[int], names: "NDArray[Any]", precision: float) -> int:
+    """The first of some counts of the surest images that shows a precision with `FORGIVEN` groups that are
+    wrong, if it is at most half of all; or with one less, and so on; without a wrong one it may be all. If
+    there is none, the number of counts.
+    """
+    import numpy as np
+
+    for forgiven in range(FORGIVEN, -1, -1):
+        for at, count in enumerate(counts):
+            if forgiven and 2 * count > len(names):
+                break
+            wrong = [*dict.fromkeys(names[:count][::-1].tolist())][:forgiven]  # the least sure of these
+            right = ~np.isin(names[:count], wrong)
+            if exact_share_bounds(right, names[:count])[0] >= precision:
+                return at
+    return len(counts)
 
 
 def measure_point(
@@ -315,10 +334,7 @@ def describe_point(point: OperatingPoint | None) -> list[str]:
         at = f"accept the probability of each class ({len(point.by_class)} have one)"
     decided = f"{share:.1%} of images ({LEVEL:.0%}: {low:.1%} to {high:.1%}) are decided"
     lines = [f"To be {percent} right, {at}: {decided}, {1 - share:.1%} go to a person."]
-    lines.append(
-        f"{_describe_right(measured)} An image that looks like none of the classes goes to a person too, "
-        "and is not counted here."
-    )
+    lines.append(f"{_describe_right(measured)} Images that look like none of the classes go to a person too.")
     if point.by_class is not None:
         others = [name for name in measured.per_class if name not in point.by_class]
         if others:

@@ -20,6 +20,7 @@ from dear.adapters.compare import (
 from dear.adapters.facts import CROSS_VALIDATION
 from dear.adapters.fit import make_fit
 from dear.adapters.fit_plan import FitPlan
+from dear.adapters.operating import Decided
 from dear.adapters.predictor import Predictor
 from dear.adapters.scoring import CrossValidation, predict_images
 from dear.data.dataset import Dataset, Images
@@ -82,8 +83,8 @@ class Refit:
             present one, each left out of the new fit in turn. None without such images.
         cross_validated: What both promise; None if one of them was not cross-validated.
         added, lost: Classes that only the new one has, and only the one before.
-        decided: The shares of images that the operating points of both decide, before images of none of the
-            classes go to a person; the present one's first. None if one of them has no such point.
+        decided: What the operating points of both decide of the images that they were chosen on, the present
+            one's first. None if one of them has no such point.
     """
 
     bundle: Path
@@ -94,7 +95,7 @@ class Refit:
     cross_validated: CrossValidated | None
     added: tuple[str, ...] = ()
     lost: tuple[str, ...] = ()
-    decided: tuple[float, float] | None = None
+    decided: tuple[Decided, Decided] | None = None
 
     @property
     def partly(self) -> bool:
@@ -107,10 +108,11 @@ class Refit:
         lines = [] if self.comparison is None else self.comparison.verdict.splitlines()
         lines += [] if self.cross_validated is None else [str(self.cross_validated)]
         if self.decided is not None:
-            present, new = self.decided
+            present, new = (of.decided / of.images for of in self.decided)
+            low, high = self.decided[1].interval
             lines.append(
-                f"Decided by the operating point: {present:.1%} of images by the present one, {new:.1%} by "
-                "the new one."
+                f"Decided by the operating point: {present:.1%} of images by the present one, {new:.1%} "
+                f"({LEVEL:.0%}: {low:.1%} to {high:.1%}) by the new one."
             )
         lines += [f"New classes: {list_names(self.added, 5)}."] if self.added else []
         lines += [f"Classes that are gone: {list_names(self.lost, 5)}."] if self.lost else []
@@ -174,6 +176,8 @@ def refit(
         promised = compare_promises(present, new, crossed)
         clear = [] if comparison is None else [comparison.p < 1 - LEVEL and comparison.difference < 0]
         clear += [] if promised is None else [promised.high < 0]
+        decided = compare_decided(present, new)
+        clear += [] if decided is None else [decided[1].interval[1] < decided[0].interval[0]]
         is_worse = any(clear) if clear else None
         is_replaced = force or is_worse is False
         if comparison is not None and images is not None and out is not None:
@@ -192,7 +196,7 @@ def refit(
         promised,
         tuple(name for name in new.classes if name not in present.classes),
         tuple(name for name in present.classes if name not in new.classes),
-        compare_decided(present, new),
+        decided,
     )
 
 
@@ -293,15 +297,11 @@ def compare_promises(present: Bundle, new: Bundle, crossed: CrossValidation | No
     return CrossValidated(scores.accuracy, now, scores.images, len(rows), *interval, of_new)
 
 
-def compare_decided(present: Bundle, new: Bundle) -> tuple[float, float] | None:
-    """The shares of images that the operating points of both decide, where these were chosen."""
-    shares = list[float]()
-    for bundle in (present, new):
-        point = bundle.training.operating
-        if point is None or point.measured is None:
-            return None
-        shares.append(point.measured.decided / max(1, point.measured.images))
-    return shares[0], shares[1]
+def compare_decided(present: Bundle, new: Bundle) -> tuple[Decided, Decided] | None:
+    """What the operating points of both decide of the images that they were chosen on."""
+    points = present.training.operating, new.training.operating
+    first, second = (None if point is None else point.measured for point in points)
+    return None if first is None or second is None else (first, second)
 
 
 def copy_bundle(folder: Path, copy: Path) -> None:

@@ -22,9 +22,8 @@ from dear.curation.issues import REVIEW_CSV, REVIEW_PAGE, Issue, describe_issues
 from dear.curation.twins import find_twins
 from dear.curation.wrong_labels import LabelScores, find_confused, score_labels
 from dear.data.dataset import Dataset, Images
-from dear.data.fewshot import leave_subsets
 from dear.data.images.decode import as_image
-from dear.data.images.photos import HeldImages, PhotoImages, image_hashes, make_thumbnails
+from dear.data.images.photos import image_hashes, make_thumbnails, name_image
 from dear.data.loading import deferred_warnings
 from dear.data.settings import DataSettings
 from dear.data.sources.corrections import answered_contents
@@ -33,8 +32,7 @@ from dear.evaluation.resolve import MethodSetup
 from dear.evaluation.session import Session
 from dear.methods.registry import AUTO, FIT_METHOD, known_method
 from dear.progress import Progress, Steps
-from dear.reading.files import expanded, whole_path
-from dear.reading.remote import within
+from dear.reading.files import expanded
 from dear.report.render import THUMBNAIL, data_url, render_page, write_page
 from dear.text import without_surrogates
 from dear.training.cache import Cache, ReadoutStore
@@ -119,15 +117,6 @@ def review_images(
     return Review(
         left_out.dataset, scores.method, images, scores.judged, labels, confused, frozenset(answered)
     )
-
-
-def name_image(images: Images, index: int) -> str:
-    """The file of an image, or its index in the data that was given."""
-    images, numbers = leave_subsets(images, torch.tensor([index]))
-    number = int(numbers[0])
-    if isinstance(images, PhotoImages):
-        return whole_path(within(images.folder, images.paths[number]))
-    return images.place(number) if isinstance(images, HeldImages) else str(number)
 
 
 def write_review(

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from dear.adapters.bundle import Bundle
@@ -28,7 +28,7 @@ from dear.adapters.vocabulary import Vocabulary
 from dear.backbone.names import warn_of_toy
 from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import Subset
-from dear.data.images.photos import group_names, image_hashes, split_hashes
+from dear.data.images.photos import group_names, image_hashes, name_image, split_hashes
 from dear.data.loading import as_dataset
 from dear.data.settings import DataSettings
 from dear.data.sources.class_names import plain_name, with_spaces, without_zeros
@@ -42,6 +42,9 @@ from dear.progress import Progress, silent
 from dear.stats import group_share_interval, paired_difference
 from dear.text import FEW, list_names
 from dear.training.cache import Cache
+
+SUREST = 3
+"""Wrong images that are named, because what can be decided depends on them."""
 
 
 def evaluate_bundle(
@@ -276,18 +279,27 @@ class CrossValidation:
 
     Attributes:
         images, groups: The images, and the number of the group of each.
+        refused: Which of them look like none of the classes, each where it is left out; None if none can.
     """
 
     scores: BundleScores
     predictions: Predictions
     images: Images
     groups: Sequence[int]
+    refused: Bool[Tensor, "image"] | None = None
 
 
 @torch.no_grad()
-def cross_validate(bundle: Bundle, trial: Trial, left_out: LeftOut, choice: LeftOutScores) -> CrossValidation:
+def cross_validate(
+    bundle: Bundle,
+    trial: Trial,
+    left_out: LeftOut,
+    choice: LeftOutScores,
+    ranks: Float[Tensor, "picture"] | None = None,
+) -> CrossValidation:
     """The accuracy that a fit promises, over all training images that can be left out: each is scored by the
-    whole procedure, the choice and the temperature too, repeated without its part of the images.
+    whole procedure, the choice and the temperature too, repeated without its part of the images. ``ranks``
+    are those of the pictures that are left out of `Bundle.known`.
 
     With few images the temperature is 1, as that of the bundle is.
     """
@@ -305,19 +317,36 @@ def cross_validate(bundle: Bundle, trial: Trial, left_out: LeftOut, choice: Left
     facts |= {"images": len(labels), "classes": len(bundle.classes)}
     facts |= count_groups(predictions, groups.tolist())
     scores = compute_scores(predictions, BundleScores, **facts)
-    return CrossValidation(
-        scores, predictions, Subset(left_out.pictures, choice.judged.cpu()), groups.tolist()
-    )
+    refused = None
+    if bundle.known is not None and ranks is not None:
+        is_known = torch.isin(predictions.predicted.cpu(), bundle.known.classes.cpu())
+        refused = is_known & (ranks.cpu()[choice.judged.cpu()] <= bundle.known.threshold(bundle.refuse))
+    images = Subset(left_out.pictures, choice.judged.cpu())
+    return CrossValidation(scores, predictions, images, groups.tolist(), refused)
 
 
 def choose_operating_point(
-    goal: OperatingGoal, predictions: Predictions, groups: Sequence[Any], split: str
+    goal: OperatingGoal,
+    predictions: Predictions,
+    images: Images,
+    groups: Sequence[Any],
+    split: str,
+    refused: Bool[Tensor, "item"] | None,
 ) -> OperatingPoint:
     """The operating point for a goal, from predictions of images that the bundle was not fitted on and the
-    groups that these are in.
+    groups that these are in. Those that are ``refused`` as of none of the classes go to a person.
     """
     probabilities, labels = predictions.probabilities().cpu().numpy(), predictions.labels.cpu().numpy()
-    return choose_point(goal, probabilities, labels, groups, predictions.classes, split)
+    is_refused = np.zeros(len(labels), dtype=bool) if refused is None else refused.cpu().numpy()
+    point = choose_point(goal, probabilities, labels, groups, predictions.classes, split, is_refused)
+    wrong = (~is_refused & (probabilities.argmax(axis=1) != labels)).nonzero()[0]
+    surest = wrong[np.argsort(-probabilities.max(axis=1)[wrong], kind="stable")][:SUREST].tolist()
+    if goal.precision is not None and surest:
+        names = list_names([name_image(images, item) for item in surest], SUREST)
+        warn(
+            f"these images are wrong although they are the surest of all, look at their labels first: {names}"
+        )
+    return point
 
 
 def decide_images(

@@ -37,6 +37,7 @@ FACTS = {
     "judged_labels": "labels reviewed",
     "judge": "reviewed by",
     "suspect_labels": "labels that look wrong",
+    "is_precise": "most labels that look wrong are wrong",
 }
 """Titles of facts of a fit whose names alone do not say what they are."""
 UNEVEN = 1.5

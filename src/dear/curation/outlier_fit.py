@@ -31,9 +31,10 @@ def fit_outlier_model(
     labels: Int[Tensor, "item"],
     classes: int,
     groups: Int[Tensor, "item"] | None = None,
-) -> OutlierModel | None:
-    """From the unit image features of training images. None unless there are `FEWEST` images in two classes
-    of two images each: of a single image nothing can be left out.
+) -> tuple[OutlierModel, Float[Tensor, "item"]] | None:
+    """From the unit image features of training images, and the `OutlierModel.rank` that each of these has
+    where it is left out itself; infinite if it cannot be. None unless there are `FEWEST` images in two
+    classes of two images each: of a single image nothing can be left out.
 
     Args:
         groups: The number of each image's group, which counts as one; each image is one if None.
@@ -69,7 +70,7 @@ def fit_outlier_model(
     means, center, whitening, freedom, counts = (
         torch.stack(part).float() for part in zip(*fits, strict=True)
     )
-    return OutlierModel(
+    model = OutlierModel(
         classes=has_several.nonzero().flatten(),
         means=means,
         center=center,
@@ -84,6 +85,9 @@ def fit_outlier_model(
         images=sizes.sum(),
         groups=(sizes > 0).sum(),
     )
+    ranks = features.new_full((len(features),), math.inf, dtype=torch.float64)
+    ranks[used.nonzero().flatten()[items]] = below
+    return model, ranks
 
 
 @dataclass(frozen=True)

@@ -83,7 +83,7 @@ def build_predictor(method: str, photos: list[Path]) -> Predictor:
         noise = torch.randn(60, features.shape[1], generator=torch.Generator().manual_seed(3))
         near = normalize(features[torch.arange(60) % 2] + 0.001 * noise, dim=1)
         known = fit_outlier_model(near, torch.arange(60) % 2, len(CLASSES))
-        bundle = replace(bundle, known=known, refuse=0.1)
+        bundle = replace(bundle, known=known and known[0], refuse=0.1)
     return Predictor(bundle, clip=clip)
 
 

@@ -1,5 +1,6 @@
 """The operating point: its promise holds on new images, in simulation; costs, by hand; its words."""
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -65,6 +66,38 @@ def test_a_threshold_is_found_where_every_decision_is_right() -> None:
     assert find_threshold(confidence[:58], np.ones(58), groups[:58], 0.95) is None
     assert find_threshold(confidence, np.ones(59), groups // 2, 0.95) is None
     assert find_threshold(confidence[:0], np.ones(0), groups[:0], 0.95) is None
+
+
+def test_a_single_mistake_among_the_surest_does_not_end_the_search() -> None:
+    """Of 200 images, with 95% promised, 124 show it with two mistakes, but these are more than half; so the
+    search begins at 93 or more, at which one mistake is forgiven: at 100, which are half. Of 300 it begins
+    at 124 or more, with two. The bounds are by hand: 1 - 0.95 is the chance of at most k mistakes of n.
+    """
+    for images, first, mistakes in ((200, 100, 1), (300, 135, 2)):
+        confidence, right = np.linspace(1, 0.5, images), np.ones(images)
+        right[:mistakes] = 0
+        chance = sum(math.comb(first, k) * 0.05**k * 0.95 ** (first - k) for k in range(mistakes + 1))
+        assert chance < 0.05
+        right[first:] = 0
+        found = find_threshold(confidence, right, np.arange(images), 0.95)
+        assert found is not None
+        assert (confidence >= found).sum() == first
+        right[mistakes] = 0
+        assert find_threshold(confidence, right, np.arange(images), 0.95) is None
+
+
+def test_what_is_refused_is_not_decided_and_does_not_choose() -> None:
+    """The surest 50 of 200 are wrong and refused: nothing of them counts."""
+    confidence, best = np.linspace(1, 0.5, 200), np.zeros(200, dtype=int)
+    labels, refused = np.where(np.arange(200) < 50, 1, 0), np.arange(200) < 50
+    labels[[120, 130, 140, 150]] = 2
+    given = probabilities_of(confidence, best), labels, range(200), CLASSES, "test"
+    goal = OperatingGoal.of(0.9)
+    assert goal is not None
+    assert choose_point(goal, *given).threshold is None
+    measured = choose_point(goal, *given, refused).measured
+    assert measured is not None
+    assert (measured.images, measured.decided, measured.right) == (200, 150, 146)
 
 
 def probabilities_of(confidence: np.ndarray, best: np.ndarray) -> np.ndarray:

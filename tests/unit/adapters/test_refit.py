@@ -72,7 +72,7 @@ def test_what_is_decided_is_compared_too_and_a_page_without_images_is_told(
     photos: Path, tmp_path: Path
 ) -> None:
     """All 24 images are decided rightly, which shows at least 88%; then their labels are random."""
-    fit(photos, tmp_path / "mine", precision=0.85, **OPTIONS)
+    fit(photos, tmp_path / "mine", precision=0.85, refuse=0, **OPTIONS)
     rows = [
         f"{file.parent.name}/{file.name},{[*COLORS][at % 3]}"
         for at, file in enumerate(sorted(photos.rglob("*.png")))
@@ -80,9 +80,25 @@ def test_what_is_decided_is_compared_too_and_a_page_without_images_is_told(
     (photos / "corrections.csv").write_text("\n".join(["path,label", *rows]))
     with pytest.warns(UserWarning, match="no page is written"):
         done = refit(tmp_path / "mine", photos, out=tmp_path / "page", force=True)
-    assert done.decided == (1.0, 0.0)
-    assert "100.0% of images by the present one, 0.0% by the new one" in " ".join(done.verdict)
+    assert done.decided is not None
+    assert [(of.decided, of.images) for of in done.decided] == [(24, 24), (0, 24)]
+    assert done.is_worse
+    assert "100.0% of images by the present one, 0.0% (95%:" in " ".join(done.verdict)
     assert not (tmp_path / "page").exists()
+
+
+def test_what_looks_like_none_of_the_classes_is_not_decided_at_the_fit(photos: Path, tmp_path: Path) -> None:
+    """By these costs every image is decided, but those that are up to the threshold where they are left out:
+    as many as the sentence on new images is computed from.
+    """
+    bundle = fit(photos, tmp_path / "mine", costs={"red": 2.0}, refuse=0.2, **OPTIONS)
+    known, point = bundle.known, bundle.training.operating
+    assert known is not None
+    assert point is not None
+    assert point.measured is not None
+    refused = known.expected(0.2) * (int(known.groups) + 1)
+    assert refused >= 1
+    assert point.measured.images - point.measured.decided == pytest.approx(refused, abs=1e-6)
 
 
 def test_what_is_worse_does_not_take_the_place(

@@ -27,7 +27,7 @@ def features(count: int, seed: int) -> Tensor:
 def fitted() -> OutlierModel:
     found = fit_outlier_model(features(len(LABELS), 1), LABELS, CLASSES)
     assert found is not None
-    return found
+    return found[0]
 
 
 SHRINKAGE = 0.3
@@ -79,8 +79,9 @@ def test_a_left_out_image_gets_what_a_new_one_gets(is_small: bool, monkeypatch: 
     pairs = [(part, part) for part in folds] if is_small else [*permutations(folds, 2)]
     monkeypatch.setattr(TrainingFeatures, "draw_parts", lambda _: (folds, pairs))
     monkeypatch.setattr(TrainingFeatures, "choose_shrinkage", lambda _: SHRINKAGE)
-    found = fit_outlier_model(points, LABELS, CLASSES, group)
-    assert found is not None
+    fitted = fit_outlier_model(points, LABELS, CLASSES, group)
+    assert fitted is not None
+    found, ranks = fitted
     points, image, of_fits, items = points[LABELS != 1], features(1, 2)[0], list[float](), range(12)
 
     def rows_of(part: Tensor, rest: Tensor) -> list[int]:
@@ -114,6 +115,11 @@ def test_a_left_out_image_gets_what_a_new_one_gets(is_small: bool, monkeypatch: 
         for item in sorted(means, key=means.__getitem__)
     ]
     assert found.below.tolist() == pytest.approx(below, abs=1e-4)
+    of_items = dict(zip(sorted(means, key=means.__getitem__), below, strict=True))
+    assert ranks[LABELS != 1].tolist() == pytest.approx(
+        [of_items.get(item, math.inf) for item in items], abs=1e-4
+    )
+    assert ranks[LABELS == 1].isinf().all()
     assert (int(found.groups), int(found.images)) == (len(sizes), len(means))
 
 
@@ -206,8 +212,9 @@ def test_as_many_new_images_are_refused_as_is_told_on_average(case: str) -> None
             centers = means[label] + 0.5 * deviations * randn(len(label))  # noqa: B023
             return normalize(centers[groups] + 0.2 * deviations * randn(len(groups)), dim=1)
 
-        found = fit_outlier_model(images(of_group, group), labels, len(sizes), group)
-        assert found is not None
+        fitted = fit_outlier_model(images(of_group, group), labels, len(sizes), group)
+        assert fitted is not None
+        found, _ = fitted
         new = of_group.repeat(500 // len(of_group) + 1)
         tested = images(new, torch.arange(len(new))).float()
         told.append(found.expected(share))

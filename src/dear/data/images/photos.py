@@ -21,7 +21,7 @@ from dear.data.images.forms import HASH_BYTES, content_of, file_hash, hash_bytes
 from dear.data.images.thumbnails import SIDE, Thumbnail, Thumbnails, thumbnail
 from dear.data.images.video import file_of
 from dear.errors import DataError
-from dear.reading.files import file_size
+from dear.reading.files import file_size, whole_path
 from dear.reading.remote import is_address, within
 from dear.text import fingerprint
 
@@ -246,6 +246,15 @@ def picture_names(images: Images) -> list[str]:
     names = [digest.hex() for digest in image_hashes(base, distinct.tolist())]
     names = names or [str(item) for item in distinct.tolist()]
     return [names[at] for at in where.tolist()]
+
+
+def name_image(images: Images, index: int) -> str:
+    """The file of an image, or its index in the data that was given."""
+    images, numbers = leave_subsets(images, torch.tensor([index]))
+    number = int(numbers[0])
+    if isinstance(images, PhotoImages):
+        return whole_path(within(images.folder, images.paths[number]))
+    return images.place(number) if isinstance(images, HeldImages) else str(number)
 
 
 def group_names(images: Images) -> list[str]:

@@ -170,9 +170,10 @@ def correct(listing: Listing, table: Path, settings: DataSettings) -> Listing:
     counted = [f"{plural(count, noun)} {verb}" for (noun, verb), count in counts.items()]
     if elsewhere := len(corrections) - used:
         counted.append(f"{elsewhere} of files that are not here")
+    copies = "; a row counts for all copies of its image" if counts.total() > used else ""
     notes = [
         *listing.notes,
-        f"{CORRECTIONS}: {used} of {plural(len(corrections), 'row')} used: {', '.join(counted)}",
+        f"{CORRECTIONS}: {used} of {plural(len(corrections), 'row')} used: {', '.join(counted)}{copies}",
     ]
     return _with_classes(replace(listing, notes=(*notes, *new)), labels, splits)
 
