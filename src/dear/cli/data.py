@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from dear.cli.output import PrintableConsole, table
 from dear.data.settings import DataSettings
 from dear.errors import SettingsError, UnknownNameError
-from dear.text import list_names, plural
+from dear.text import FEW, list_names, plural
 
 if TYPE_CHECKING:
     from dear.data.check import Check
@@ -147,10 +147,17 @@ def render_check(result: "Check", console: PrintableConsole) -> None:
         *_listed("class names that differ from the published ones", result.other_names),
         *_listed("missing files", result.missing),
         *_listed("broken files", [*(result.broken or {}).values()]),
+        *_listed("images there more than once", [_joined(group) for group in result.duplicates or []]),
+        *_listed("groups of images that stay together", [_joined(group) for group in result.groups or []]),
         *(f"warning: {warning}" for warning in result.warnings),
         f"{verdict}: of {plural(sum(result.counts.values()), 'image')} {read}",
     ]
     console.say(*lines)
+
+
+def _joined(group: list[str]) -> str:
+    """The first files of a group, and how many there are."""
+    return list_names(group, FEW)
 
 
 def _listed(what: str, lines: list[str]) -> list[str]:

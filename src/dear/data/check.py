@@ -1,7 +1,7 @@
 """Check a data set: counts, missing, broken and repeated files, class names, the origin of its split."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,6 +21,8 @@ from dear.progress import Progress, silent
 from dear.reading.files import file_size
 from dear.reading.remote import within
 
+FITS_ALL = "this split is that of dear run: dear fit trains on all images, and cross-validates"
+
 
 @dataclass(frozen=True)
 class Check:
@@ -37,6 +39,8 @@ class Check:
         standard: whether the split is the one used for published results, judged by its source, counts and
             class names; None for data that is not a benchmark.
         duplicates: groups of files with the same content; None if not looked for.
+        groups: images that are kept on one side of a split, as near-duplicates or by --dataset.group; None if
+            not looked for.
         warnings: what the data can be used with but should be looked at, one line each: a single class,
             uneven classes, repeated images.
         ok: no faults, no missing or broken files, no warnings.
@@ -59,6 +63,7 @@ class Check:
     notes: list[str]
     faults: list[str]
     duplicates: list[list[str]] | None
+    groups: list[list[str]] | None
     warnings: list[str]
     ok: bool
 
@@ -94,6 +99,7 @@ def check_dataset(
         listing, duplicates = scanned.listing, scanned.copies if decode else None
         for line in contradictions(listing, duplicates or []):
             fault(DataError(f"one picture, several labels: {line}. Leave one copy, or give all one label."))
+    is_of_run = scanned.has_drawn and settings.test_share is None and bool(listing.splits.get("test"))
     benchmark = benchmarks()[listing.name] if listing.benchmark else None
     other_names = _compare_names(listing)
     warnings = [*_class_warnings(listing), *duplicate_warnings(listing, duplicates or [])]
@@ -115,12 +121,21 @@ def check_dataset(
         broken=dict(scanned.faults) if decode else None,
         other_names=other_names,
         templates=[*listing.templates],
-        notes=[*listing.notes, *named_only(listing)],
+        notes=[*listing.notes, *named_only(listing), *([FITS_ALL] if is_of_run else [])],
         faults=[*faults],
         duplicates=duplicates,
+        groups=_members(scanned.groups) if decode else None,
         warnings=warnings,
         ok=not (faults or missing or scanned.faults or warnings),
     )
+
+
+def _members(groups: Mapping[str, str]) -> list[list[str]]:
+    """The paths of each group, the largest first."""
+    members = dict[str, list[str]]()
+    for path, group in groups.items():
+        members.setdefault(group, []).append(path)
+    return sorted(members.values(), key=len, reverse=True)
 
 
 def _range(listing: Listing, part: str) -> tuple[int, int]:

@@ -187,6 +187,9 @@ class TestSplit:
             for source in (folder, tmp_path / f"{classes}.csv"):
                 data = load_dataset(source, DataSettings(cache=tmp_path / "cache"))
                 assert any("are in 12 groups of near-duplicates" in note for note in data.notes)
+                groups = check_dataset(str(source), DataSettings(cache=tmp_path / "cache")).groups or []
+                members = [sorted(numbers[int(Path(path).stem)] for path in group) for group in groups]
+                assert sorted(members) == [[number, 60 + number // 5] for number in range(0, 60, 5)]
                 sides = [
                     sorted(zip(part.hashes, part.groups, strict=True)) for part in (data.train, data.test)
                 ]
