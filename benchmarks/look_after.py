@@ -1,5 +1,4 @@
-"""How well looking after data works (docs/look-after.md): planted wrong labels, and images that look like none
-of the classes.
+"""How well looking after data works (docs/look-after.md): planted wrong labels, and images of no class.
 
     python -m benchmarks.look_after                     # the twelve small tasks
     DEAR_DATA=FOLDER python -m benchmarks.look_after    # and photographs of Caltech-101, with lite

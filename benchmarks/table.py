@@ -3,13 +3,15 @@
 Each table is between the lines <!-- table: NAME --> and <!-- end -->; without a result it reads "Not
 measured." A number in a sentence is between <!-- value: NAME ROW COLUMN --> and <!-- end -->, rows from 0;
 the row "mean" is of a column of a CSV file.
-The table "zoo" is of zoo.csv: the sets of `python -m benchmarks.zoo`, and the mean of each column.
+The table "zoo" is of zoo.csv: the sets of `python -m benchmarks.zoo`, and the mean of each column. Those of
+`python -m benchmarks.look_after` are of wrong_labels.csv and none_of_these.csv.
 """
 
 import argparse
 import csv
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -17,17 +19,30 @@ from typing import Any
 import numpy as np
 from scipy.stats import betabinom, binom
 
-from dear.stats import LEVEL, share_interval
+from dear.stats import LEVEL, half_width, share_interval
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks/results"
 PAGES = [
-    *(ROOT / "docs" / name for name in ("choose.md", "performance.md", "reproduce.md", "search.md")),
+    *(
+        ROOT / "docs" / name
+        for name in ("choose.md", "look-after.md", "performance.md", "reproduce.md", "search.md")
+    ),
     *(ROOT / name for name in ("README.md", "benchmarks/README.md", "benchmarks/zoo/README.md")),
 ]
 PLACE = re.compile(r"(<!-- table: ([a-z_-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 VALUE = re.compile(r"(<!-- value: ([a-z_]+) (\d+|mean) ([^>]+?) -->).*?(<!-- end -->)")
 RIVALS = ("logistic regression", "LDA", "means", "standardized means", "neighbors")
+PHOTOGRAPHS = "caltech101"
+KINDS: dict[str, Callable[[str], bool]] = {
+    "drawings": lambda data: data != PHOTOGRAPHS,
+    "photographs": lambda data: data == PHOTOGRAPHS,
+}
+LISTED = {
+    "wrong of listed": "of the labels that `dear` lists, the share that is wrong",
+    "listed of wrong": "of the wrong labels, the share that `dear` lists",
+    "listed if none is wrong": "of all labels, the share that `dear` lists if no label is wrong",
+}
 HIDDEN = ("all seconds", "gap to naive")
 
 
@@ -40,8 +55,8 @@ def table(rows: list[dict[str, Any]]) -> list[str]:
 
 def written(name: str) -> str:
     """The table of a benchmark and the machine it was measured on."""
-    if name == "zoo":
-        return written_zoo()
+    if name in OTHERS:
+        return OTHERS[name]()
     path = RESULTS / f"{name}.json"
     if not path.exists():
         return "Not measured.\n"
@@ -89,6 +104,45 @@ def written_zoo() -> str:
         "than chance (95%, beta-binomial)."
     )
     return "\n".join([*table(rows), "", note]) + "\n"
+
+
+def read_rows(name: str) -> list[dict[str, str]]:
+    """The rows of a CSV file of results."""
+    with (RESULTS / f"{name}.csv").open(encoding="utf-8") as file:
+        return [*csv.DictReader(file)]
+
+
+def written_wrong_labels() -> str:
+    """Means over the tasks of drawings, with intervals, beside the photographs."""
+    rows = read_rows("wrong_labels")
+    drawings = [row for row in rows if row["data"] != PHOTOGRAPHS]
+    photographs = [row for row in rows if row["data"] == PHOTOGRAPHS]
+    lines = []
+    for column, what in LISTED.items():
+        values = [float(row[column]) for row in drawings if row[column]]
+        half = half_width(values)
+        cells = {"": what, f"drawings, {len(drawings)} tasks": f"{mean(values):.1f} ± {half or 0:.1f}"}
+        cells |= {"photographs": f"{float(photographs[0][column]):.1f}"} if photographs else {}
+        lines.append(cells)
+    return "\n".join(table(lines)) + "\n"
+
+
+def written_none_of_these() -> str:
+    """Shares of test images over tasks and draws, by the number of training images of a class."""
+    rows, lines = read_rows("none_of_these"), []
+    for each in sorted({int(row["each"]) for row in rows}):
+        cells: dict[str, Any] = {"training images of each class": each}
+        for what, is_of in KINDS.items():
+            of = [row for row in rows if int(row["each"]) == each and is_of(row["data"])]
+            known = [float(row["of the classes"]) for row in of]
+            unknown = [float(row["of unknown classes"]) for row in of]
+            if of:
+                cells[f"{what}: of the classes (worst of {len(of)} draws)"] = (
+                    f"{mean(known):.1f} ({max(known):.1f})"
+                )
+                cells[f"{what}: of unknown classes"] = f"{mean(unknown):.1f}"
+        lines.append(cells)
+    return "\n".join(table(lines)) + "\n"
 
 
 def count_right(row: dict[str, str]) -> tuple[int, int, int, int]:
@@ -142,6 +196,13 @@ def _cell(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
     return "-" if value is None else str(value)
+
+
+OTHERS = {
+    "zoo": written_zoo,
+    "wrong_labels": written_wrong_labels,
+    "none_of_these": written_none_of_these,
+}
 
 
 def main() -> None:

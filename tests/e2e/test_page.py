@@ -173,7 +173,7 @@ def test_several_pictures_become_a_table(
         page.set_input_files("#file", files)
         page.wait_for_selector("#many .note:has-text('asks to wait')")
         page.wait_for_selector("#many .halt", state="hidden")
-        assert page.locator("#many .count").inner_text() == "26 of 26 pictures, 2 of them not classified."
+        assert page.locator("#many .count").inner_text() == "26 of 26 images, 2 of them not classified."
         titles = [*(file["name"] for file in files[:-1]), "17.png (2)"]
         failures_first = [titles[3], titles[2], *titles[:2], *titles[4:]]  # the large one is not sent
         assert page.locator("#many tbody bdi").all_text_contents() == failures_first
@@ -220,7 +220,7 @@ def test_a_dropped_folder_is_a_table_of_its_pictures_by_path(
         data = {"items": [], "files": [str(tmp_path / "in" / "rocks")], "dragOperationsMask": 1}
         for kind in ("dragEnter", "dragOver", "drop"):
             session.send("Input.dispatchDragEvent", {"type": kind, "x": 100, "y": 300, "data": data})
-        page.wait_for_selector("#many .count:has-text('3 of 3 pictures.')")
+        page.wait_for_selector("#many .count:has-text('3 of 3 images.')")
         titles = page.locator("#many tbody bdi").all_text_contents()
         assert titles == ["rocks/top.png", "rocks/9/a.png", "rocks/10/a.png"]
         assert page.said == []
@@ -244,7 +244,7 @@ def test_a_table_that_was_stopped_continues(
         assert 0 < done < 9
         page.click("#many .halt:has-text('Continue')")
         page.wait_for_selector("#many .note:has-text('asks to wait')")
-        assert page.locator("#many .count").inner_text() == f"{done} of 9 pictures."
+        assert page.locator("#many .count").inner_text() == f"{done} of 9 images."
         page.set_input_files("#file", files[0])  # one file closes the table
         page.wait_for_selector("#many", state="hidden")
 

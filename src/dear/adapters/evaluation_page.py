@@ -12,7 +12,8 @@ from torch import Tensor
 from dear.adapters.attention import attention_maps, overlay
 from dear.adapters.by_group import GroupAccuracy
 from dear.adapters.facts import BundleScores
-from dear.adapters.operating import OperatingPoint, describe_decided, describe_point
+from dear.adapters.operating import OperatingPoint
+from dear.adapters.operating_words import describe_decided, describe_point
 from dear.adapters.predictor import Predictor
 from dear.adapters.scoring import find_refused
 from dear.adapters.wording import list_metrics, verdict

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dear.adapters.bundle_config import LIBRARY, without_folders
-from dear.adapters.operating import describe_decided, describe_point
+from dear.adapters.operating_words import describe_decided, describe_point
 from dear.adapters.wording import describe_doubt, describe_test, list_facts, list_metrics, verdict
 from dear.backbone.names import CARD as CARD_OF_TINY
 from dear.backbone.names import TINY

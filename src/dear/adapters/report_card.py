@@ -14,7 +14,7 @@ from dear.adapters.evaluation import evaluate
 from dear.adapters.evaluation_page import load_view
 from dear.adapters.facts import BundleScores
 from dear.adapters.identity import short_identity
-from dear.adapters.operating import describe_decided, describe_point
+from dear.adapters.operating_words import describe_decided, describe_point
 from dear.adapters.predictor import Predictor
 from dear.adapters.wording import accuracy_interval, describe_test
 from dear.curation.outliers import describe_refusal

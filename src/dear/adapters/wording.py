@@ -12,7 +12,7 @@ from dear.adapters.facts import (
     TrainingFacts,
     UnlabeledGain,
 )
-from dear.adapters.operating import describe_decided, describe_point
+from dear.adapters.operating_words import describe_decided, describe_point
 from dear.curation.issues import Issue, describe_issues
 from dear.methods.registry import FIT_METHOD, JUDGES_IMAGES
 from dear.stats import LEVEL, gain_interval, share_interval

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dear.adapters.facts import BundleScores
-from dear.adapters.operating import OperatingGoal, describe_decided, describe_point
+from dear.adapters.operating import OperatingGoal
+from dear.adapters.operating_words import describe_decided, describe_point
 from dear.adapters.wording import list_metrics, verdict
 from dear.cli.options import BundleName, BundleOptions, ClusterOptions, DataName, Steering
 from dear.cli.output import PrintableConsole, progress_console, table

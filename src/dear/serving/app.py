@@ -17,7 +17,7 @@ from starlette.types import Message
 
 from dear import __version__
 from dear.adapters.attention import overlay
-from dear.adapters.operating import describe_point
+from dear.adapters.operating_words import describe_point
 from dear.adapters.vocabulary import can_be_steered
 from dear.adapters.wording import UNOWNED, accuracy_interval, explain_features, name_likenesses
 from dear.backbone.names import TINY

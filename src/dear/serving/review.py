@@ -33,7 +33,10 @@ REVIEW_FILES = {
 SIDE, LONGEST = 480, 1280
 """Pixels of the shorter side of a picture, and at most of the longer one."""
 DECODERS = 2  # pictures decoded at a time
-NONE = "there is no review here: start `dear serve` with --data and a bundle whose fit wrote review.csv."
+NONE = (
+    "there is nothing to review: the fit found nothing to look at, or `dear serve` was started without "
+    "--data, or its bundle has no review.csv."
+)
 
 
 class ReviewDesk:

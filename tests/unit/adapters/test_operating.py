@@ -13,11 +13,10 @@ from dear.adapters.operating import (
     OperatingGoal,
     OperatingPoint,
     choose_point,
-    describe_decided,
-    describe_point,
     find_threshold,
     measure_point,
 )
+from dear.adapters.operating_words import describe_decided, describe_point
 from dear.errors import DataError, SettingsError, UnknownNameError
 from dear.reading.typed import typed
 from tests.helpers.errors import refuses
@@ -226,3 +225,15 @@ def test_without_a_cost_of_a_person_the_mean_is_of_decided_images() -> None:
     nothing = measure_point(point, probabilities, np.arange(3), range(3), CLASSES, np.ones(3, bool))
     assert (nothing.decided, nothing.cost) == (0, 0.0)
     assert "nothing is decided" in describe_decided(point, nothing)[0]
+
+
+@pytest.mark.parametrize(("cost", "is_told"), [(2.0, True), (0.5, False)])
+def test_costs_that_save_nothing_are_told(cost: float, is_told: bool) -> None:
+    measured = Decided(
+        images=10, groups=10, decided=10, right=5, low=0.2, high=0.8, interval=(0.7, 1.0), cost=cost,
+        cost_interval=(0.0, 3.0), cost_of_best=1.0, cost_of_person=3.0,
+    )  # fmt: skip
+    point = OperatingPoint(costs=read_costs({"to a person": 3.0}))
+    lines = describe_decided(point, measured)
+    assert any("no cheaper" in line for line in lines) == is_told
+    assert "5 of 10 decided are right" in lines[-1]

@@ -132,11 +132,11 @@ export class PictureTable {
   tell(waiting = "") {
     const done = this.rows.filter((row) => row.result).length, failed = this.rows.filter((row) => row.result?.error).length;
     const all = this.rows.length, ended = done === all;
-    const beyond = this.left > 0 ? ` ${this.left.toLocaleString("en")} more pictures were left out: “dear predict” takes any number.` : "";
+    const beyond = this.left > 0 ? ` ${this.left.toLocaleString("en")} more images were left out: “dear predict” takes any number.` : "";
     this.part("progress").value = done;
     this.part("progress").max = all || 1;
     this.part("progress").hidden = ended;
-    this.part("count").textContent = `${done} of ${all} pictures` + (failed ? `, ${failed} of them not classified` : "") + "." + beyond;
+    this.part("count").textContent = `${done} of ${all} images` + (failed ? `, ${failed} of them not classified` : "") + "." + beyond;
     this.part("note").textContent = this.note || waiting;
     this.part("note").classList.toggle("alert", Boolean(this.note));
     this.part("note").hidden = !(this.note || waiting);
