@@ -87,6 +87,12 @@ def test_what_is_decided_is_compared_too_and_a_page_without_images_is_told(
     assert not (tmp_path / "page").exists()
 
 
+def test_the_surest_wrong_image_is_named(photos: Path, tmp_path: Path) -> None:
+    (photos / "red/0.png").rename(photos / "blue/wrong.png")
+    with pytest.warns(UserWarning, match=r"are wrong although .*blue/wrong\.png"):
+        fit(photos, tmp_path / "mine", precision=0.9, refuse=0, **OPTIONS)
+
+
 def test_what_looks_like_none_of_the_classes_is_not_decided_at_the_fit(photos: Path, tmp_path: Path) -> None:
     """By these costs every image is decided, but those that are up to the threshold where they are left out:
     as many as the sentence on new images is computed from.
