@@ -213,7 +213,7 @@ def find_threshold(
     first whose precision may be lower: whose bound by Clopper and Pearson, at `LEVEL`, is. Where they start
     does not depend on which images are right (`_find_start`). Since tests stop there, the chance that the
     chosen one has a lower precision is at most 1 - `LEVEL`, although it is chosen and tested on the same
-    images.
+    images, if images with a higher confidence are right at least as often.
 
     Source: fixed sequences of Angelopoulos et al., Learn then Test, Annals of Applied Statistics 19 (2025).
     """

@@ -177,7 +177,8 @@ def refit(
         clear = [] if comparison is None else [comparison.p < 1 - LEVEL and comparison.difference < 0]
         clear += [] if promised is None else [promised.high < 0]
         decided = compare_decided(present, new)
-        clear += [] if decided is None else [decided[1].interval[1] < decided[0].interval[0]]
+        if decided is not None and plan.goal is not None and plan.goal.costs is None:
+            clear.append(decided[1].interval[1] < decided[0].interval[0])
         is_worse = any(clear) if clear else None
         is_replaced = force or is_worse is False
         if comparison is not None and images is not None and out is not None:
