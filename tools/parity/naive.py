@@ -1,8 +1,8 @@
 """DeAR the obvious way: open_clip's own modules, two full passes of each tower, padded text, einsum
 attention.
 
-Written from the paper's equations, independently of the package: no trunk, no text cut, no short last
-layer, no fused kernel.
+Written from the paper's equations as we read them, independently of the package: no trunk, no text cut,
+no short last layer, no fused kernel.
 """
 
 import math

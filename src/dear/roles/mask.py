@@ -22,9 +22,9 @@ def blocked_edges(
 
     Generalization and Other Specialized (eq. 8): original to attribute tokens and back. Mixed: nothing.
     Core Attribute of a: any query to an attribute token that is not a's (eq. 9); if ``core_mask`` is
-    "exclusive", a token of another attribute does not attend to the image, because the head is not a target
-    head for it (supplement B), and attends to its own attribute instead of a's. The latter is one reading of
-    both statements [ours]: equation 9 leaves it a's tokens and blocks its own.
+    "exclusive", a token of another attribute does not attend to the image, because we count the head among
+    its "non-target heads" (supplement B, which does not define them) [ours], and attends to its own
+    attribute instead of a's [ours]: equation 9 leaves it a's tokens and blocks its own.
     """
     tokens = original + count * len(attributes)
     group = (torch.arange(tokens) - original).div(count, rounding_mode="floor").clamp(min=-1)  # -1: original

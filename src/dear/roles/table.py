@@ -125,7 +125,7 @@ class RoleTable:
         if not (allow_other or self.fits(weights)):
             way_out = f", or give {option} to use it anyway" if option else ""
             raise RoleTableError(
-                f"this role table was computed from {self.weights}, not from {weights}: head numbers have no "
+                f"this role table belongs to {self.weights}, not to {weights}: head numbers have no "
                 f"common meaning across weights. Find the roles of these weights with `dear roles discover`"
                 f"{way_out}."
             )

@@ -1,5 +1,5 @@
-"""Attribute-conditioned retrieval: train on the base classes of a data set, then retrieve among its test
-images with each feature. Source: the paper, Figure 3.
+"""Attribute-conditioned retrieval: train on the base classes of a data set, then retrieve among the test
+images of all its classes [ours] with each feature. Source: the paper, Figure 3.
 """
 
 from collections.abc import Sequence

@@ -87,8 +87,9 @@ PRINTED_WEIGHTS = (
 
 class Results:
     """Base-to-novel runs that stand in one table, data sets and methods in order of first appearance. A
-    method has an average if it has every data set; its HM is the HM of the averages (the paper's rule), and
-    it has a deviation, that of the per-seed HMs, if every data set has the same seeds.
+    method has an average if it has every data set; its HM is the HM of the averages (as in the paper's
+    Table 2; the paper states no rule), and it has a deviation, that of the per-seed HMs, if every data set
+    has the same seeds.
 
     Raises DataError for records that cannot be combined in one table.
     """
