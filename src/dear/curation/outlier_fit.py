@@ -13,8 +13,12 @@ from dear.curation.outliers import FEWEST, SPREAD, OutlierModel, compute_evidenc
 from dear.methods.dear_plus.fitting import LEAST_IMAGES
 from dear.methods.dear_plus.gaussian import LabeledGaussians
 
-FOLDS = 5
-"""Parts of the images, each of which is left out of one fit."""
+FOLDS, MOST_FOLDS = 5, 10
+"""The fewest and the most parts of the images, each of which is left out of one fit. A left-out image is
+compared by fits that lack two parts, a new one by fits that lack one: the more parts, the more alike.
+"""
+IN_FOLD, MANY = 8, 1000
+"""Groups that each of more than five parts has at least; and groups with which five parts are enough."""
 FEWEST_FOR_FOLDS = 3
 """Images of the median class from which a fit without two folds is like one without a fold."""
 QUANTILES = 1001
@@ -110,12 +114,12 @@ class TrainingFeatures:
         both ways. Of two images of a class, a left-out one has the class at half its size, so where the
         median class has two, new ones are scored by the fits without two folds too, which lack as much.
         """
-        group = self._groups_in_order()
-        folds = min(FOLDS, len(group) // 2)
+        group, sizes = self._groups_in_order(), torch.bincount(self.columns)
+        is_like_new = self.is_grouped or float(sizes[sizes > 0].double().median()) >= FEWEST_FOR_FOLDS
+        folds = count_folds(len(group)) if is_like_new else min(FOLDS, len(group) // 2)
         parts = [self._images_of(group[fold::folds]) for fold in range(folds)]  # a class is in many of them
         pairs = [*combinations(parts, 2)]
-        sizes = torch.bincount(self.columns)
-        if not self.is_grouped and float(sizes[sizes > 0].double().median()) < FEWEST_FOR_FOLDS:
+        if not is_like_new:
             parts = [first | second for first, second in pairs]
             return parts, [(part, part) for part in parts]
         return parts, [ranked for pair in pairs for ranked in (pair, pair[::-1])]
@@ -181,6 +185,12 @@ class TrainingFeatures:
                 times[rows] += 1
         items = times.nonzero().flatten()
         return sums[items] / times[items], items
+
+
+def count_folds(groups: int) -> int:
+    """The parts of so many groups."""
+    most = FOLDS if groups > MANY else MOST_FOLDS
+    return min(max(FOLDS, min(groups // IN_FOLD, most)), groups // 2)
 
 
 def measure_moments(
