@@ -146,6 +146,18 @@ def test_parts_keep_groups_together_and_classes_apart(sizes: list[int], frames: 
 
 
 @pytest.mark.parametrize(
+    ("images", "parts"), [(6, 3), (12, 5), (47, 5), (48, 6), (79, 9), (80, 10), (1000, 10), (1001, 5)]
+)
+def test_more_images_have_more_parts_of_eight_and_very_many_have_five(images: int, parts: int) -> None:
+    columns = torch.arange(images) % 2
+    drawn, _ = TrainingFeatures(features(images, 5), columns, torch.arange(images), 2).draw_parts()
+    sizes = [int(part.sum()) for part in drawn]
+    assert len(sizes) == parts
+    assert max(sizes) - min(sizes) <= 1
+    assert sum(sizes) == images
+
+
+@pytest.mark.parametrize(
     ("share", "most"), [(0, None), (0.05, None), (0.076, None), (1 / 13, 0), (0.15, 0), (0.25, 2), (0.5, 5)]
 )
 def test_the_threshold_is_a_rank_among_left_out_images(
@@ -184,6 +196,7 @@ CASES = {  # images of each class's groups
     "2 clips of 8 frames": [[8] * 2] * 10,
     "2 images": [[1] * 2] * 10,
     "5 images": [[1] * 5] * 6,
+    "8 images": [[1] * 8] * 12,
     "100, 3 and 3 images": [[1] * 100, [1] * 3, [1] * 3],
     "3 images and a twin": [[2, 1, 1], *[[1] * 3] * 7],
 }
