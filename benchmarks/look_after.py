@@ -151,16 +151,20 @@ def write(name: str, rows: Sequence[dict[str, Any]]) -> None:
             )
 
 
-def main() -> None:
+def parse_names(description: str | None) -> list[str]:
+    """The data sets of a command line."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("data", nargs="*", help="tasks, or caltech101; by default what is there")
-    options = parser.parse_args()
     has_photographs = DataSettings().data_root() is not None
-    names = options.data or [*downstream_names(), *[PHOTOGRAPHS] * has_photographs]
+    given: list[str] = parser.parse_args().data
+    return given or [*downstream_names(), *[PHOTOGRAPHS] * has_photographs]
+
+
+def main() -> None:
     wrong, none = list[dict[str, Any]](), list[dict[str, Any]]()
-    for name in names:
+    for name in parse_names(__doc__):
         pictures = read(name)
         none += [{"data": name, **row} for row in refuse(pictures, seed=1)]
         wrong.append({"data": name, **find_wrong(pictures, seed=1)})
