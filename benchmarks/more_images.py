@@ -11,14 +11,13 @@ import random
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from benchmarks.look_after import PHOTOGRAPHS, Pictures, draw, parse_names, read, write
-
 import dear
+from benchmarks.look_after import Pictures, draw, parse_names, read, write
 
 LABELED, SEEDS = (2, 4), (1, 2, 3)
 """Labeled images of a class that images without labels are added to."""
 FIRST, ROUNDS = 2, 4
-"""Labeled images of a class before any is suggested; and how often as many are labeled as there are classes."""
+"""Labeled images of a class before any is suggested, and how often as many as there are classes are labeled."""
 
 
 def add_unlabeled(pictures: Pictures, seed: int) -> Iterator[dict[str, Any]]:
