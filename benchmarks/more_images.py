@@ -17,7 +17,7 @@ from benchmarks.look_after import Pictures, draw, parse_names, read, write
 LABELED, SEEDS = (2, 4), (1, 2, 3)
 """Labeled images of a class that images without labels are added to."""
 FIRST, ROUNDS = 2, 4
-"""Labeled images of a class before any is suggested, and how often as many as there are classes are labeled."""
+"""Labeled images of a class at first, and how often as many as there are classes are added."""
 
 
 def add_unlabeled(pictures: Pictures, seed: int) -> Iterator[dict[str, Any]]:
