@@ -99,6 +99,10 @@ def test_predict_in_every_form(
     rows = [*csv.DictReader(io.StringIO((tmp_path / "p.csv").read_text("utf-8-sig")))]
     assert [(row["file"], row["class"]) for row in rows] == [*zip(tested, best[:6], strict=True)]
     assert [float(row["probability"]) for row in rows] == pytest.approx(expected.max(axis=1))
+    (tmp_path / "images.csv").write_text("\n".join(["image,date", *(f"{path},May" for path in tested[::-1])]))
+    for table, names in (("p.csv", best[:6]), ("images.csv", best[5::-1])):
+        listed = json.loads(run(["predict", str(bundle), str(tmp_path / table), "--json"])[0])["predictions"]
+        assert [one["top"][0]["name"] for one in listed] == names
 
 
 def test_predict_for_people(

@@ -14,6 +14,7 @@ from dear.data.images.forms import file_hash
 from dear.data.images.video import file_of
 from dear.data.loading import name_listings, read_source
 from dear.data.settings import DataSettings
+from dear.data.sources.answers import read_answers
 from dear.data.sources.class_names import WHOLE, with_spaces
 from dear.data.sources.corrections import (
     REMOVE,
@@ -25,7 +26,7 @@ from dear.data.sources.corrections import (
     merge_corrections,
 )
 from dear.data.sources.listing import UNLABELED, Listing
-from dear.data.sources.table import CHECKED, read_answers
+from dear.data.sources.table import CHECKED
 from dear.errors import DataError, OutputError
 from dear.reading.files import CORRECTIONS, expanded, whole_path
 from dear.reading.remote import Address, within

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from dear.adapters.wording import UNOWNED
-from dear.data.sources.table import CHECKED, DECISION, LABELS, NONE, PREDICTED, SUGGESTED, holds_answers
+from dear.data.sources.answers import holds_answers
+from dear.data.sources.table import CHECKED, DECISION, LABELS, NONE, PREDICTED, SUGGESTED
 from dear.errors import DataError, OutputError, SettingsError
 from dear.reading.files import expanded
 from dear.text import list_names

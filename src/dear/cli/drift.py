@@ -30,8 +30,9 @@ def command(
     brightness and sharpness. Of images of the same kind it finds a difference in 5 of 100 cases.
 
     Args:
-        images: Folder or archive of new images, such as those of a month.
-        reference: Folder or archive of images to compare with: those of the fit, or of a month that was fine.
+        images: Folder, archive or table of new images, such as those of a month.
+        reference: Folder, archive or table of images to compare with: those of the fit, or of a month that
+            was fine.
         out: Folder to write a page to, with the images that are furthest from the reference.
         seed: Seed of the permutations, and of the images that are drawn if there are more than 2000.
         dataset: How files are read. --dataset.group says which images belong together.

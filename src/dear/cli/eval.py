@@ -44,8 +44,8 @@ def command(
         out: Folder to write a page to: confusion matrix, scores of each class, the most confident mistakes,
             and a reliability diagram. Each figure is also an SVG and a PDF file. By default no page is
             written.
-        others: Folder or archive of images of none of the classes, to measure how many of them are taken for
-            one.
+        others: Folder, archive or table of images of none of the classes, to measure how many of them are
+            taken for one.
         precision: Find the least probability at which this share of the decided images is right, such as
             0.99, on these images. An operating point of the bundle itself is measured without this option.
         costs: What mistakes cost, as for dear fit.

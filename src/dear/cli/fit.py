@@ -53,8 +53,8 @@ def command(
         method: The method; `dear methods` lists them. auto tries some on training images that are left out
             in turn. It takes dear+ if the backbone has a role table and ensemble otherwise, unless another
             gets clearly more of these images right.
-        unlabeled: Folder or archive of images without labels, which are used if this improves the scores of
-            left-out labeled images. Only dear+ can use them.
+        unlabeled: Folder, archive or table of images without labels, which are used if this improves the
+            scores of left-out labeled images. Only dear+ can use them.
         add_classes: Further classes, by name alone, without images. Separate the names by commas.
         review: Look for labels that look wrong and for images that are there twice, and write review.html and
             review.csv into the folder.

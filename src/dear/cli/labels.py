@@ -138,7 +138,7 @@ def command_suggest(
     Features are kept in the cache folder, so that a second call encodes only new images.
 
     Args:
-        images: Folder or archive of images, here or at an address.
+        images: Folder, archive or table of images, here or at an address.
         count: How many images of each kind to suggest at most.
         out: CSV file to write.
     """

@@ -26,7 +26,7 @@ from dear.cli.parsing import Flat
 from dear.data.images.video import file_of, is_video
 from dear.data.settings import DataSettings, Frames
 from dear.errors import DataError, SettingsError
-from dear.reading.files import expanded, is_folder, read_lines, whole_path
+from dear.reading.files import expanded, read_lines, whole_path
 from dear.reading.remote import as_path, is_address
 from dear.reading.typed import PositiveInt, check_value
 from dear.text import fingerprint, plural, printable
@@ -93,8 +93,9 @@ def command(
     A classifier as ONNX answers the same on the CPU, and begins sooner, since it needs no torch.
 
     Args:
-        images: Image files, folders of them, zips, tars and Parquet files, or - for a list of paths on stdin,
-            one per line. A path may be an address, such as s3://bucket/photos.
+        images: Image files, folders of them, zips, tars and Parquet files, tables with a column of paths
+            (CSV or JSONL), or - for a list of paths on stdin, one per line. A path may be an address, such
+            as s3://bucket/photos.
         out: File to write to instead of printing. A .csv file has one row for each image: file, class,
             probability, then class_2, probability_2 and so on. A .jsonl file has the evidence too.
         top: How many classes to report for each image.
@@ -272,14 +273,13 @@ def _rank_lines(candidates: Sequence[ClassScore], width: int) -> list[str]:
 
 
 def _paths(images: Sequence[str], frames: int | None) -> Iterator[str]:
-    """The image files that the arguments name, with folders searched and archives unpacked. Raises DataError
-    for a folder without images, and for an argument that is empty or a table.
+    """The image files that the arguments name, with folders searched, archives unpacked and tables read.
+    Raises DataError for a folder or a table without images, and for an argument that is empty.
     """
     from dear.data.images.decode import image_path
     from dear.data.names import require_folder
     from dear.data.sources.folder import image_files
-    from dear.data.sources.shards import find_images, is_packed
-    from dear.data.sources.table import SUFFIXES
+    from dear.data.sources.shards import find_images, is_collection
 
     for word in images:
         if not word:
@@ -288,11 +288,9 @@ def _paths(images: Sequence[str], frames: int | None) -> Iterator[str]:
             lines = (line.removeprefix("\ufeff").rstrip("\r\n") for line in sys.stdin)
             for line in filter(str.strip, lines):
                 yield from map(str, image_files(as_path(line), frames)) if is_video(line) else [line]
-        elif is_folder(word) or is_packed(word) or is_video(word):
+        elif is_collection(word) or is_video(word):
             yield from map(str, find_images(word, DataSettings(frames=frames)))
         else:  # an invalid name, for example one that is too long, is reported when the file is read
-            if Path(word).suffix.lower() in SUFFIXES:
-                raise DataError(f"{word} is a table: `dear predict` takes images, `dear eval` takes tables.")
             path = image_path(word)
             is_alone = len(images) == 1  # of several the others are done
             if is_alone and not path.suffix and not is_address(path):

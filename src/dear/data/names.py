@@ -52,7 +52,8 @@ def require_folder(folder: Path | None) -> None:
     if folder is not None and not path_of(str(folder)).exists():
         beside = _nearest_beside(path_of(str(folder)))
         hint = f"Did you mean {beside}?" if beside else "Check its path."
-        raise DataError(f"the folder {folder} does not exist. {hint}")
+        what = "file" if folder.suffix.lower() in FILES else "folder"
+        raise DataError(f"the {what} {folder} does not exist. {hint}")
 
 
 def missing_error(name_or_path: str, other_names: Iterable[str] = ()) -> DearError:

@@ -23,7 +23,7 @@ from dear.adapters.results import (
     write_suggestions,
 )
 from dear.adapters.wording import describe_fit, describe_names, describe_test, verdict
-from dear.data.sources.table import read_answers
+from dear.data.sources.answers import read_answers
 from dear.errors import DataError, OutputError
 from tests.conftest import MakeClip
 from tests.helpers.bundles import bundle_scores, fitted

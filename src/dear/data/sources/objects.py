@@ -21,10 +21,10 @@ from dear.data.sources.class_names import plain_label, sort_names, spelling_note
 from dear.data.sources.folder import ignored_note
 from dear.data.sources.huggingface import list_tables, undecoded
 from dear.data.sources.listing import Listing
-from dear.data.sources.shards import find_images, is_packed
+from dear.data.sources.shards import find_images, is_collection
 from dear.data.sources.table import LABELS, PATHS, Entry, column, listing_of
 from dear.errors import DataError
-from dear.reading.files import is_folder, is_passed_over
+from dear.reading.files import is_passed_over
 from dear.reading.remote import as_path, is_address
 from dear.text import list_names, plural
 
@@ -79,13 +79,13 @@ def _without_passed_over(data: Any) -> tuple[list[Any], list[str]]:
 
 
 def each_image(images: Any, *, several: bool = False) -> Iterator[Any]:
-    """The images below a folder, in an archive, of a data frame, a list, a batch, a torch Dataset or a
-    DataLoader, or the image itself. Labels that come with them, as (image, number), and other columns are
-    left out. If there are ``several`` for certain, an array of three axes has gray ones.
+    """The images below a folder, in an archive or a table, of a data frame, a list, a batch, a torch Dataset
+    or a DataLoader, or the image itself. Labels that come with them, as (image, number), and other columns
+    are left out. If there are ``several`` for certain, an array of three axes has gray ones.
 
     Raises DataError for what is neither an image nor several, and a folder or a data frame without images.
     """
-    if isinstance(images, str | os.PathLike) and (is_folder(images) or is_packed(images)):
+    if isinstance(images, str | os.PathLike) and is_collection(images):
         images = find_images(as_path(images), DataSettings())
     elif hasattr(images, "columns"):
         images = _column(images, PATHS, [*map(str, images.columns)])

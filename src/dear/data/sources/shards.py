@@ -121,11 +121,20 @@ def is_packed(path: str | os.PathLike[str]) -> bool:
     return os.fspath(path).lower().endswith((*archive.SUFFIXES, *SHARDS))
 
 
+def is_collection(path: str | os.PathLike[str]) -> bool:
+    """True for a folder, and for the name of an archive or a table: what `find_images` takes apart."""
+    return is_folder(path) or is_packed(path) or table.is_table(path)
+
+
 def find_images(source: str | Path, settings: DataSettings) -> list[Path]:
-    """The images of a folder, of what is unpacked of an archive, or the file itself, whatever their labels.
-    Raises as `unpack`, and DataError for a folder without images and an archive that is not there.
+    """The images of a folder, of what is unpacked of an archive, or that a table lists, or the file itself,
+    whatever their labels. Raises as `unpack` and `list_images`, and DataError for a folder without images and
+    an archive that is not there.
     """
     path = expanded(source)
+    if table.is_table(path):
+        images = table.list_images(path, settings)
+        return [file for image in images for file in image_files(image, settings.frames)]
     if is_packed(path) and not (is_pattern(str(path)) or path.exists()):
         raise DataError(f"{path} does not exist: check its path.")
     _, folders = unpack_source(path, settings) or (path, [path])

@@ -11,9 +11,8 @@ from pathlib import Path
 from shlex import quote
 from typing import Any, NamedTuple
 
-from dear.data.images.video import file_of
 from dear.data.settings import DataSettings
-from dear.data.sources.class_names import label_note, plain_label, plain_name, sort_names, spelling_note
+from dear.data.sources.class_names import label_note, plain_label, sort_names, spelling_note
 from dear.data.sources.listing import PURPOSE, UNDIVIDED, Listing, Row
 from dear.data.sources.paths import find_files, require_inside
 from dear.data.sources.splits import Split, split_of
@@ -21,7 +20,7 @@ from dear.errors import DataError, DearError, as_fault, fault
 from dear.reading.files import is_file, read_lines
 from dear.reading.plain import parse_json, read_csv
 from dear.reading.remote import Address, as_path, is_address, within
-from dear.text import FEW, compose, list_names
+from dear.text import FEW, list_names
 from dear.writing import read_csv_text
 
 SUFFIXES = (".csv", ".tsv", ".jsonl")
@@ -99,6 +98,32 @@ def read_tables(folder: Path, tables: Mapping[str, Path], settings: DataSettings
     listing = listing_of(folder, folder, entries)
     origin = names if tables.keys() != {"train"} else listing.origin
     return replace(listing, name=folder.resolve().name, origin=origin, notes=(*notes, *listing.notes))
+
+
+def is_table(path: str | os.PathLike[str]) -> bool:
+    """True for the name of a table."""
+    return os.fspath(path).lower().endswith(SUFFIXES)
+
+
+def list_images(table: Path, settings: DataSettings) -> list[Path]:
+    """The images that a table which the user has named lists, in its order, each once, whatever else it says
+    of them. Raises DataError as `read_table`, but labels and splits are not read.
+    """
+    find, paths = find_files(table.parent), dict[Path, None]()
+    for number, row in read_rows(table, settings, has_labels=False):
+        where = f"{table}, line {number}"
+        row = parse_json(row, where, file_names=True) if isinstance(row, str) else row
+        path = row.get(column(PATHS, row)) if isinstance(row, dict) else None
+        if not (isinstance(path, str) and path):
+            raise DataError(f"{where} needs the path of an image.")
+        if is_address(path):
+            _require_place(where, path, table, is_named=True)
+        elif isinstance(table, Address) or not os.path.isabs(path):
+            require_inside(where, path)
+        paths[within(table.parent, find(path))] = None
+    if not paths:
+        raise DataError(f"{table} lists no images.")
+    return [*paths]
 
 
 def listing_of(
@@ -190,7 +215,7 @@ def _read_entries(
             boxes = boxes or [name for name in row if name.lower() in BOXES and isinstance(row, dict)]
             entry = _entry(f"{table}, line {number}", row, find, settings)
             if is_address(entry.path):
-                _require_named(entry, table, is_named=is_named)
+                _require_place(entry.where, entry.path, table, is_named=is_named)
             elif isinstance(table, Address):
                 require_inside(entry.where, entry.path)  # an absolute path is one of this machine
             path = os.path.abspath(os.path.join(folder, entry.path)).replace("//", "/")  # at the start
@@ -213,69 +238,22 @@ def _read_entries(
     return [*entries.values()], notes
 
 
-def _require_named(entry: Entry, table: Path, *, is_named: bool) -> None:
+def _require_place(where: str, path: str, table: Path, *, is_named: bool) -> None:
     """Raise DataError for an address that a table of others could have us fetch: of another place than the
     table's own, unless it is a table of this machine that the user has named.
     """
-    address = as_path(entry.path)
+    address = as_path(path)
     assert isinstance(address, Address)
     if isinstance(table, Address) and address.place != table.place:
         raise DataError(
-            f"{entry.where}: {entry.path:.200} is at another place than the table: copy the table to this "
+            f"{where}: {path:.200} is at another place than the table: copy the table to this "
             "machine, look through it, and give that."
         )
     if not (is_named or isinstance(table, Address)):
         raise DataError(
-            f"{entry.where}: {entry.path:.200} is an address, which is read only of a table that you name: "
+            f"{where}: {path:.200} is an address, which is read only of a table that you name: "
             f"give {table.name} itself."
         )
-
-
-class Answer(NamedTuple):
-    """What somebody said of an image in a table that dear wrote: the line, the file, the label, and the class
-    that the table had for it.
-    """
-
-    where: str
-    file: Path
-    label: str
-    suggested: str = ""
-
-
-def read_answers(table: Path, *folders: Path) -> tuple[list[Answer], int]:
-    """The rows of a reviewed table that somebody corrected, confirmed or filled in, and how many nobody did.
-    Paths are relative to the table, else to one of some other folders. Raises DataError naming the line.
-    """
-    finders = [(folder, find_files(folder)) for folder in (table.parent, *folders)]
-    answers, unanswered = list[Answer](), 0
-    for number, row in read_rows(table, DataSettings()):
-        where = f"{table}, line {number}"
-        if not isinstance(row, dict):
-            raise DataError(f"{table}: a table that was reviewed is a .csv.")
-        names = column(PATHS, row), column(LABELS, row), PREDICTED, SUGGESTED, CHECKED
-        path, label, predicted, suggested, checked = (
-            read_csv_text(compose((row.get(name) or "").strip())) for name in names
-        )
-        label, predicted, suggested = map(plain_label, (label, predicted, suggested))
-        if plain_name(label) == KEEP or (checked and not label):
-            label, checked = predicted or suggested, KEEP
-            if not label:
-                raise DataError(f"{where}: it has no label to keep: write that of its class.")
-        is_prediction = not {PREDICTED, PROBABILITY}.isdisjoint(row)
-        if not label or (is_prediction and not checked and (label == predicted or PREDICTED not in row)):
-            unanswered += 1
-            continue
-        files = [within(folder, find(path)) for folder, find in finders]
-        file = next((file for file in files if file_of(file).is_file()), files[0])
-        answers.append(Answer(where, file, label, suggested or predicted))
-    return answers, unanswered
-
-
-def holds_answers(table: Path) -> bool:
-    """True for a table that dear wrote in which somebody corrected, confirmed or filled in labels."""
-    with suppress(DataError):
-        return table.is_file() and bool(read_answers(table)[0])
-    return False
 
 
 def _entry(where: str, row: Any, find: Callable[[str], str], settings: DataSettings) -> Entry:
@@ -333,9 +311,9 @@ def _sample(table: Path, settings: DataSettings) -> Iterator[Mapping[str, Any]]:
                     yield row
 
 
-def read_rows(table: Path, settings: DataSettings) -> Iterator[tuple[int, Any]]:
+def read_rows(table: Path, settings: DataSettings, *, has_labels: bool = True) -> Iterator[tuple[int, Any]]:
     """Each row with the number of its line: of a CSV file a mapping by column, of a JSONL file the line.
-    Raises DataError for a table without the two columns.
+    Raises DataError for a table without the two columns, or without that of images.
     """
     if table.suffix.lower() == ".jsonl":
         yield from ((number, line) for number, line in enumerate(read_lines(table), start=1) if line.strip())
@@ -345,7 +323,7 @@ def read_rows(table: Path, settings: DataSettings) -> Iterator[tuple[int, Any]]:
     rows = (
         (number, dict(zip_longest(header, cells[: len(header)], fillvalue=""))) for number, cells in lines
     )
-    names = [column(PATHS, header), column(LABELS, header)]
+    names = [column(PATHS, header), column(LABELS, header)][: 1 + has_labels]
     classes, first = list[str](), list[tuple[int, dict[str, str]]]()
     if missing := [name for name in names if name not in header]:
         first = [*islice(rows, SAMPLE)]
@@ -354,9 +332,9 @@ def read_rows(table: Path, settings: DataSettings) -> Iterator[tuple[int, Any]]:
         flags = f", but a column for each of {list_names(classes, FEW)}: {ONE_LABEL}" if classes else ""
         if missing != names[1:] or not _is_one_hot(sample, classes):
             has = f"; it has {list_names(header, 9)}" if header else ""
+            needed = f"{COLUMNS}{OTHER_NAMES}" if has_labels else f"it, or {list_names(PATHS[1:], FEW)}"
             raise DataError(
-                f"{table} has no column {missing[0]!r}{flags}{has}. "
-                f"Its first line must name {COLUMNS}{OTHER_NAMES}."
+                f"{table} has no column {missing[0]!r}{flags}{has}. Its first line must name {needed}."
             )
     if repeated := [name for name in (*names, "split") if header.count(name) > 1]:
         raise DataError(f"{table} has more than one column {repeated[0]!r}. Keep one.")

@@ -10,7 +10,9 @@ import pytest
 from dear.data.check import check_dataset
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
-from dear.errors import SettingsError
+from dear.data.sources.objects import each_image
+from dear.data.sources.shards import find_images
+from dear.errors import DataError, SettingsError
 from tests.helpers.data import pack
 from tests.helpers.errors import refuses
 from tests.unit.data.photos import class_folders, load, paths, picture, refused
@@ -343,3 +345,36 @@ def test_what_is_no_classification_is_told(two: Path, settings: DataSettings, te
         load_dataset(two / "list.csv", replace(settings, test_share=0))
     found = check_dataset(str(two / "list.csv"), settings)
     assert any("docs/purpose.md" in line for line in (*found.notes, *found.warnings))
+
+
+class TestImagesOfATable:
+    """What commands take that read images without labels."""
+
+    @pytest.mark.parametrize(
+        ("name", "text"),
+        [
+            ("a.csv", "date;image\n1;b/0.png\n2;a/1.png\n3;b/0.png\n"),
+            ("b.jsonl", '{"path": "b/0.png", "label": ["x"]}\n\n{"path": "a/1.png"}\n'),
+            ("c.tsv", "path\tlabel\nb/0.png\t\na/1.png\tant\n"),
+            ("d.csv", "predicted,probability,class,file\nant,1,ant,{folder}/b/0.png\n,,,a/1.png\n"),
+        ],
+    )
+    def test_are_listed_in_order_whatever_their_labels(self, tmp_path: Path, name: str, text: str) -> None:
+        folder = class_folders(tmp_path / "t", {"a": 2, "b": 1})
+        (folder / name).write_text(text.replace("{folder}", str(folder)))
+        wanted = [folder / "b/0.png", folder / "a/1.png"]
+        assert find_images(folder / name, DataSettings()) == wanted
+        assert [*each_image(str(folder / name))] == wanted
+
+    @pytest.mark.parametrize(
+        ("text", "told"),
+        [
+            ("label\nant\n", "has no column 'path'; it has label"),
+            ("path,label\n", "lists no images"),
+            ("path,label\n,ant\n", "line 2 needs the path of an image"),
+            ("path\n../secret.png\n", "line 2"),
+        ],
+    )
+    def test_are_refused_by_line(self, tmp_path: Path, text: str, told: str) -> None:
+        (tmp_path / "list.csv").write_text(text)
+        refuses(DataError, told, find_images, tmp_path / "list.csv", DataSettings())
