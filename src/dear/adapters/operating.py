@@ -41,7 +41,7 @@ class Decided:
         low, high: Bounds of the share of decided images that are right, each at 95%, by groups.
         interval: That of the share of images that are decided, at 95%, by groups.
         per_class: For each class that is decided, how many images become it, how many of these are right,
-            and the bound below that share.
+            and the bounds of that share.
         cost, cost_interval: The mean cost of an image, and its interval at 95%; 0 without costs. Where a
             person has no cost, it is that of the decided images.
         cost_of_best, cost_of_person: The mean cost if every image had its most probable class, and if every
@@ -55,7 +55,7 @@ class Decided:
     low: Share
     high: Share
     interval: tuple[Share, Share]
-    per_class: Mapping[str, tuple[ImageCount, ImageCount, Share]] = field(default_factory=dict)
+    per_class: Mapping[str, tuple[ImageCount, ImageCount, Share, Share]] = field(default_factory=dict)
     cost: Number = 0.0
     cost_interval: tuple[Number, Number] = (0.0, 0.0)
     cost_of_best: Number = 0.0
@@ -73,7 +73,7 @@ class OperatingPoint:
     Attributes:
         precision: The promised share of decided images that are right; None with costs.
         threshold: The least probability at which the best class is decided; None if no image is.
-        by_class: The same for each class by itself, where it has enough images; None if all have one.
+        by_class: The same for each class by itself, None for one that is never decided; None if all have one.
         costs: The costs by which each image is decided, if there are any.
         split: The images on which it was chosen: "cross-validation" for training images, each left out.
         measured: What it decides of those; None if there were none.
@@ -81,7 +81,7 @@ class OperatingPoint:
 
     precision: Precision | None = None
     threshold: Share | None = None
-    by_class: Mapping[str, Share] | None = None
+    by_class: Mapping[str, Share | None] | None = None
     costs: CostTable | None = None
     split: str = ""
     measured: Decided | None = None
@@ -189,12 +189,10 @@ def choose_point(
         point = OperatingPoint(costs=goal.costs, split=split)
     elif goal.per_class:
         assert goal.precision is not None
-        thresholds = dict[str, float]()
+        thresholds = dict[str, float | None]()
         for number, name in enumerate(classes):
             rows = is_open & (best == number)
-            found = find_threshold(confidence[rows], correct[rows], names[rows], goal.precision)
-            if found is not None:
-                thresholds[name] = found
+            thresholds[name] = find_threshold(confidence[rows], correct[rows], names[rows], goal.precision)
         point = OperatingPoint(goal.precision, by_class=thresholds, split=split)
     else:
         assert goal.precision is not None
@@ -269,11 +267,8 @@ def measure_point(
     for number, name in enumerate(classes):
         rows = choices == number
         if rows.any():
-            per_class[name] = (
-                int(rows.sum()),
-                int(right[rows].sum()),
-                bounds_of(right[rows], names[rows])[0],
-            )
+            count = int(rows.sum()), int(right[rows].sum())
+            per_class[name] = (*count, *bounds_of(right[rows], names[rows]))
     facts: dict[str, Any] = {}
     if point.costs is not None:
         costs, asked = point.costs.matrix(classes), point.costs.of_person(classes)

@@ -30,17 +30,16 @@ def describe_point(point: OperatingPoint | None) -> list[str]:
         surest = f"the surest of the {plural(measured.images, 'image')}"
         return [f"Nothing is decided: too few of {surest} are right to show that {percent} are."]
     share, low, high = measured.decided / measured.images, *measured.interval
+    never = [name for name, threshold in (point.by_class or {}).items() if threshold is None]
     if point.by_class is not None:
-        at = f"accept the probability of each class ({len(point.by_class)} have one)"
+        at = f"accept the probability of each class ({len(point.by_class) - len(never)} have one)"
     else:
         at = f"accept a probability of {_round_up(point.threshold or 0.0)} or more"
     decided = f"{share:.1%} of images ({LEVEL:.0%}: {low:.1%} to {high:.1%}) are decided"
     lines = [f"To be {percent} right, {at}: {decided}, {1 - share:.1%} go to a person."]
     lines.append(f"{_describe_right(measured)} Images that look like none of the classes go to a person too.")
-    if point.by_class is not None:
-        others = [name for name in measured.per_class if name not in point.by_class]
-        if others:
-            lines.append(f"Never decided: {printable(list_names(others, FEW))}.")
+    if never:
+        lines.append(f"Never decided, with too few images that show it: {printable(list_names(never, FEW))}.")
     return lines
 
 
@@ -96,8 +95,30 @@ def describe_decided(point: OperatingPoint | None, decided: Decided | None) -> l
     line = (
         f"At the bundle's operating point {share:.1%} of these images are decided. {_describe_right(decided)}"
     )
+    if point.by_class is not None:
+        return [line, _describe_classes(point.precision or 0, decided)]
     if decided.high < (point.precision or 0):
         return [f"The promise of {percent} does not hold here: {line[0].lower()}{line[1:]}"]
     is_shown = decided.low >= (point.precision or 0)
     how = "which this shows" if is_shown else "which these images neither show nor refute"
     return [f"{line} Promised: {percent}, {how}."]
+
+
+def _describe_classes(precision: float, decided: Decided) -> str:
+    """For which classes a promise for each of them holds, in a sentence."""
+    shown, refuted, open_ = list[str](), list[str](), list[str]()
+    for name, (count, right, low, high) in decided.per_class.items():
+        if high < precision:
+            refuted.append(f"{name} ({right:,} of {count:,} right)")
+        else:
+            (shown if low >= precision else open_).append(name)
+    parts = [
+        f"{what} {printable(list_names(names, FEW))}"
+        for what, names in (
+            ("does not hold here for", refuted),
+            ("is shown for", shown),
+            ("is neither shown nor refuted for", open_),
+        )
+        if names
+    ]
+    return f"Promised: {100 * precision:.4g}% for each class. This {'; it '.join(parts)}."

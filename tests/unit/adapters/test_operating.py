@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.stats import binom
 
 from dear.adapters.costs import ANY, ASK, CostTable, read_costs
 from dear.adapters.operating import (
@@ -136,8 +137,28 @@ def test_each_class_may_have_its_own_threshold() -> None:
     goal = OperatingGoal.of(0.95, per_class=True)
     assert goal is not None
     point = choose_point(goal, *given, "test")
-    assert point.by_class == {"cup": pytest.approx(0.8)}
+    assert point.by_class == {"cup": pytest.approx(0.8), "bowl": None, "jug": None}
     assert (point.decide(given[0], CLASSES) >= 0).tolist() == [True] * 60 + [False] * 70
+    assert "bowl, jug" in describe_point(point)[-1]
+
+
+def test_a_promise_for_each_class_is_judged_class_by_class() -> None:
+    """Of 100 cups all are right, of 8 jugs two, of 4 bowls three: all together 105 of 112, more than 70%."""
+    best = np.repeat([0, 1, 2], [100, 4, 8])
+    labels = best.copy()
+    labels[[100, *range(104, 110)]] = 0
+    given = probabilities_of(np.full(112, 0.8), best), labels, range(112), CLASSES
+    point = OperatingPoint(0.7, by_class=dict.fromkeys(CLASSES, 0.6), split="test")
+    measured = measure_point(point, *given)
+    assert (measured.right, measured.decided) == (105, 112)
+    count, right, low, high = measured.per_class["jug"]
+    assert (count, right) == (8, 2)
+    # of 8 images with this share 2 or more, and 2 or fewer, are right in 5 of 100 cases
+    assert binom.sf(1, 8, low) == pytest.approx(0.05)
+    assert binom.cdf(2, 8, high) == pytest.approx(0.05)
+    _, told = describe_decided(point, measured)
+    assert "does not hold here for jug (2 of 8 right); it is shown for cup; it is neither" in told
+    assert told.endswith("for bowl.")
 
 
 @pytest.mark.parametrize(
