@@ -45,7 +45,7 @@ def describe_issues(
     held_out: bool = False,
 ) -> list[str]:
     """How many labels look wrong, and how many images are there twice, in a line, and which classes are often
-    ``confused`` (two classes, images taken for the other one, images) in another; none without a review.
+    ``confused`` (two classes, images taken for the other one, images); none without a review.
     That ``of_fit`` has judged the training images alone, beside which others were ``held_out``; another
     method than the fitted one is its ``judge``. Unless it ``is_precise``, most of the labels may be right.
     """
@@ -56,13 +56,16 @@ def describe_issues(
     line += f" to {judge}" if judge else ""
     if wrong and not is_precise:
         line = f"{wrong} of {plural(images, noun)} to look at first; most of them may be right"
-    if twice := len(issues) - wrong:
-        line += f", {plural(twice, 'image')} {'is' if twice == 1 else 'are'} there twice"
+    if twins := [issue for issue in issues if issue.other]:
+        where = "in two classes"
+        if any(issue.label == issue.suggested for issue in twins):
+            where += " or on both sides of the split"
+        line += f", {plural(len(twins), 'image')} {'is' if len(twins) == 1 else 'are'} there twice, {where}"
     if held_out:
         line += " (`dear review DATA --out review`, with the same --model, also looks at what dear held out)"
     lines = [line[:1].upper() + line[1:] + (f": {page}" if issues and page else ".")]
     if confused:
-        pairs = [f"{name} and {other} ({taken} of {of})" for name, other, taken, of in confused]
+        pairs = [f"{name} and {other}" for name, other, *_ in confused]  # counted by this judge alone
         hide = "Wrong labels may hide between classes that are often confused:"
         lines.append(f"{hide} {list_names(pairs, MOST_PAIRS)}.")
     return [*map(printable, lines)]
