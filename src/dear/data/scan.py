@@ -59,8 +59,10 @@ class Scan:
 
     @property
     def copies(self) -> list[list[str]]:
-        """Groups of images with the same content, in order. A picture that was saved again is no copy."""
-        return find_copies(self.contents)
+        """Groups of images with the same content, in order. A picture that was saved again is no copy, nor is
+        what cannot be read.
+        """
+        return find_copies({path: of for path, of in self.contents.items() if path not in self.faults})
 
 
 def scan(

@@ -16,7 +16,7 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from PIL import Image, ImageCms, ImageFile, TiffImagePlugin, UnidentifiedImageError
+from PIL import Image, ImageCms, ImageFile, TiffImagePlugin, UnidentifiedImageError, features
 
 from dear.data.images.video import HELP, HOW, is_video, read_frame, split_frame
 from dear.errors import DataError, first_line
@@ -29,13 +29,19 @@ if TYPE_CHECKING:
 
 HEIC: Final = frozenset([".heic", ".heif"])
 HAS_HEIC: Final = find_spec("pillow_heif") is not None
+HAS_AVIF: Final = bool(features.check("avif"))
 SUFFIXES: Final = frozenset([
-    ".apng", ".bmp", ".dib", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".mpo", ".png", ".tif", ".tiff",
-    ".webp", *(HEIC if HAS_HEIC else ()),
+    ".apng", ".bmp", ".dib", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".mpo", ".pbm", ".pgm", ".png", ".pnm",
+    ".ppm", ".tif", ".tiff", ".webp", *(HEIC if HAS_HEIC else ()), *([".avif"] if HAS_AVIF else []),
 ])  # fmt: skip
 """Suffixes of image files when a folder is searched."""
-FORMATS: Final = f"JPEG, PNG, WebP, GIF, BMP{', HEIC' if HAS_HEIC else ''} or TIFF"
-PLUGINS: Final = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", *(["HEIF"] if HAS_HEIC else []))
+FORMATS: Final = (
+    f"JPEG, PNG, WebP, GIF, BMP, PPM{', AVIF' if HAS_AVIF else ''}{', HEIC' if HAS_HEIC else ''} or TIFF"
+)
+PLUGINS: Final = (
+    "JPEG", "PNG", "WEBP", "GIF", "BMP", "PPM", "TIFF",
+    *(["HEIF"] if HAS_HEIC else []), *(["AVIF"] if HAS_AVIF else []),
+)  # fmt: skip
 """Pillow's names of these formats."""
 MARKER: Final = re.compile(rb"\xff([\xc0-\xcf\xd9-\xfe])")
 """A marker of a JPEG that is neither a byte of a picture nor a restart."""
@@ -186,6 +192,8 @@ def as_picture(image: Image.Image, short_side: int | None = None) -> "Picture":
 def _make_plain(image: Image.Image, short_side: int | None) -> Image.Image:
     """An image upright and in RGB, reduced to a short side. Raises as `as_picture`."""
     image.load()  # which turns a TIFF upright, and removes its orientation
+    if image.format == "PPM" and image.mode == "I":  # more than 8 bits, which Pillow scales to 16
+        image = image.point(lambda level: level * (1 / 257) + 0.5).convert("L")
     image = _convert_to_rgb(_convert_profile(_make_upright(image)), white_is_zero=_is_white_zero(image))
     if short_side is not None:
         image = _reduce(image, short_side)

@@ -20,9 +20,8 @@ from dear.limits import LimitError
 from tests.helpers.errors import refuses
 from tests.unit.data.photos import gray_tiff
 
-FORMS = ["JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF"]
-REFUSED = ["ICO", "ICNS", "EPS", "PDF", "PPM", "TGA", "PCX", "SGI", "DDS", "JPEG2000", "IM", "MSP", "XBM"]
-REFUSED += ["AVIF"] if features.check("avif") else []
+FORMS = ["JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", *(["AVIF"] if features.check("avif") else [])]
+REFUSED = ["ICO", "ICNS", "EPS", "PDF", "TGA", "PCX", "SGI", "DDS", "JPEG2000", "IM", "MSP", "XBM"]
 
 
 def saved(form: str, size: tuple[int, int] = (8, 8), mode: str = "RGB", **options: Any) -> bytes:
@@ -37,6 +36,21 @@ class TestFormats:
     def test_the_listed_ones_are_read_whatever_their_name(self, form: str, tmp_path: Path) -> None:
         (tmp_path / "x.anything").write_bytes(saved(form, (7, 5)))
         assert decode(tmp_path / "x.anything").shape == (3, 5, 7)
+
+    @pytest.mark.parametrize(
+        ("content", "levels"),
+        [
+            (b"P5 3 1 255\n\x00\x80\xff", [0, 128, 255]),
+            (b"P5 3 1 4095\n\x00\x00\x08\x00\x0f\xff", [0, 128, 255]),  # 12 bits: 2048 of 4095
+            (b"P2 3 1 65535\n0 32896 65535\n", [0, 128, 255]),
+            (b"P1 3 1\n1 0 1\n", [0, 255, 0]),  # of which 1 is black
+        ],
+    )
+    def test_gray_ones_by_their_own_largest_level(
+        self, content: bytes, levels: list[int], tmp_path: Path
+    ) -> None:
+        (tmp_path / "x.pgm").write_bytes(content)
+        assert decode(tmp_path / "x.pgm")[:, 0].tolist() == [levels] * 3
 
     @pytest.mark.parametrize("form", REFUSED)
     def test_no_other_is(self, form: str, tmp_path: Path) -> None:
