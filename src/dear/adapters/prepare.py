@@ -104,7 +104,7 @@ def prepare_data(
     trained = Subset(dataset.train, torch.tensor([*trained_on], dtype=torch.int64))
     fitted_on = filter(None, (trained, calibration, dataset.val if select == "val" else None))
     hashes = b"".join(sorted({digest for part in fitted_on for digest in image_hashes(part)}))
-    dataset, _ = without_fitted_images(dataset, "test", hashes)
+    dataset, _ = without_fitted_images(dataset, "test", hashes, need_others=False)
     facts = TrainingFacts(
         data=dataset.name,
         data_identity=dataset.identity,

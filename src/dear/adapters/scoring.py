@@ -213,16 +213,18 @@ def measure_others(predictor: Predictor, folder: Path | str) -> tuple[float, int
     return float(1 - is_none.mean()), len(is_none)
 
 
-def without_fitted_images(dataset: Dataset, split: str, hashes: bytes) -> tuple[Dataset, int]:
+def without_fitted_images(
+    dataset: Dataset, split: str, hashes: bytes, *, need_others: bool = True
+) -> tuple[Dataset, int]:
     """A data set without the test images that a bundle with these ``image_hashes`` was fitted on, and how
     many these are, with a warning. Other splits, which are asked for by name, stay as they are. Raises
-    DataError if no test image is left.
+    DataError if no test image is left although others are needed.
     """
     known = split_hashes(hashes)
     seen = [digest in known for digest in image_hashes(dataset.test)] if known and split == "test" else []
     if not any(seen):
         return dataset, 0
-    if all(seen):
+    if all(seen) and need_others:
         raise DataError(
             f"`dear fit` was given all {len(seen)} test images of {dataset.name} to train on: test on other "
             "images."

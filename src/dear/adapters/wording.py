@@ -161,18 +161,26 @@ def accuracy_interval(scores: BundleScores) -> tuple[float, float]:
 
 
 def describe_doubt(scores: BundleScores, facts: TrainingFacts) -> list[str]:
-    """That the labels that an accuracy is measured by are doubtful too, in a line, if some look wrong."""
+    """Of which classes an accuracy says nothing, and that the labels that it is measured by are doubtful too
+    if some look wrong, in lines.
+    """
+    lines, untested = list[str](), scores.classes - len(scores.class_images) - len(facts.named)
+    if scores.split == CROSS_VALIDATION and untested > 0:
+        lines.append(
+            f"This says nothing of {untested} of {plural(scores.classes, 'class')}, with a single image or "
+            "group each, which cannot be left out: label more images of these."
+        )
     if not (wrong := facts.suspect_labels):
-        return []
+        return lines
     verb = "looks" if wrong == 1 else "look"
     if scores.split == CROSS_VALIDATION:
         labels, points = plural(scores.images, "label"), f"{100 * wrong / scores.images:.1f}"
         line = (
             f"{wrong} of these {labels} {verb} wrong: by right ones up to {points} points more may be right."
         )
-        return [line] if float(points) else []
+        return [*lines, line] if float(points) else lines
     share = f"{wrong} of {plural(facts.judged_labels, 'training label')} {verb} wrong"
-    return [f"{share}: test labels may be wrong too, and then count as mistakes."]
+    return [*lines, f"{share}: test labels may be wrong too, and then count as mistakes."]
 
 
 def describe_test(scores: BundleScores | None, facts: TrainingFacts) -> list[str]:

@@ -23,6 +23,7 @@ from dear.adapters.predictor import Predictor
 from dear.adapters.scoring import evaluate_bundle
 from dear.backbone.clip import Clip
 from dear.cli.main import main
+from dear.data.check import check_dataset
 from dear.data.image_check import leave_out_copies
 from dear.data.images.photos import image_hashes
 from dear.data.loading import load_dataset
@@ -213,3 +214,25 @@ def test_eval_takes_all_images_of_a_folder_without_a_split(
         result = json.loads(capsys.readouterr().out)
         counts.append((result["images"], result["left_out"]))
     assert counts == [(12, 0), (9, 21), (6, 0), (9, 0)]
+
+
+def test_what_cannot_be_left_out_or_tested_takes_nothing_else_away(folder: Path, tmp_path: Path) -> None:
+    """Test images that are all copies, and a class of one image, leave a fit that says so."""
+    shutil.copytree(folder, tmp_path / "copied/train")
+    shutil.copytree(folder, tmp_path / "copied/test")
+    options: dict[str, Any] = {"model": "tiny", "verbose": False}
+    with pytest.warns(UserWarning, match="30 of 30 test images are left out"):
+        bundle = fit(tmp_path / "copied", **options)
+    assert bundle.scores is not None
+    assert (bundle.scores.images, bundle.scores.split) == (30, "cross-validation")
+    for number in range(1, EACH):
+        (folder / CLASSES[1] / f"{number}.png").unlink()
+    assert "says nothing of 1 of 3 classes" in fit(folder, **options).verdict
+
+
+def test_unreadable_files_are_no_copies(folder: Path) -> None:
+    for name in CLASSES[:2]:
+        (folder / name / "empty.png").touch()
+    check = check_dataset(str(folder), DataSettings())
+    assert (check.duplicates, len(check.broken or {})) == ([], 2)
+    assert not any("several labels" in line for line in check.faults)

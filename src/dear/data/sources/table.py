@@ -274,7 +274,8 @@ def _entry(where: str, row: Any, find: Callable[[str], str], settings: DataSetti
         require_inside(where, path)
     if not isinstance(split, str) or (split.strip() and not split_of(split)):
         raise DataError(f"{where}: the split {split!r:.80} is not train, val or test.")
-    of = "" if group is None else str(row.get(group, row.get(group.lower(), "")) or "").strip()
+    of = None if group is None else row.get(group, row.get(group.lower()))
+    of = "" if of is None else str(of).strip()
     return Entry(where, find(path), read_csv_text(plain_label(label)), split.strip(), of, label)
 
 

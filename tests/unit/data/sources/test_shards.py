@@ -276,12 +276,13 @@ def test_parquet_files_of_the_hub(tmp_path: Path, settings: DataSettings) -> Non
 def test_columns_of_a_parquet_table(tmp_path: Path, settings: DataSettings) -> None:
     """The user names that of the labels, or one by which images belong together."""
     pictures = [picture["bytes"] for picture in images(tmp_path, *ANIMALS)]
-    columns = {"photo": pictures, "species": [*ANIMALS.values()], "site": list("aabbcc"), "number": range(6)}
+    columns = {"photo": pictures, "species": [*ANIMALS.values()], "site": list("aabbcc"), "clip": [0, 0, 0, 1, 1, 1]}
     file = table(tmp_path / "a.parquet", columns)
     refuses(DataError, "a.parquet", load, file, settings)
     named = replace(settings, columns="label=species")
     assert names(load(file, named)) == [*ANIMALS.values()]
-    assert [*read_listing(str(file), replace(named, group="site")).groups.values()] == list("aabbcc")
+    for column, groups in (("site", "aabbcc"), ("clip", "000111")):
+        assert [*read_listing(str(file), replace(named, group=column)).groups.values()] == list(groups)
     data = load(file, named)
     assert {*read_groups(str(file), data.train, "site", named)} <= {*"abc"}
     settings = replace(settings, cache=tmp_path / "other")
