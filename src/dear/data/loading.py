@@ -325,6 +325,8 @@ def _read_archives(files: Sequence[Path], settings: DataSettings) -> Listing:
         folder = shards.unpack(files, settings)
         tables, name, notes = shards.tables_of(folder), shards.name_of(files), shards.notes_of(folder)
         folder = folder if tables or len(files) > 1 else folder / files[0].stem
+    if not tables and notes and files[0].suffix.lower() == ".parquet":  # it has no folders
+        raise DataError(f"{files[0]}: {notes[0]}.")
     if not tables:
         listing = _read_folder(folder, settings)
     elif "" in tables:

@@ -160,7 +160,7 @@ def _folder_of(shards: Sequence[Path], settings: DataSettings) -> Path:
 def _unpack_into(part: Path, shards: Sequence[Path], settings: DataSettings) -> None:
     """Write the images of shards, their tables and the notes."""
     places, splits = _places(shards), _splits(shards)
-    unlabeled, labeled, length, written = list[str](), Counter[str](), 0, 0
+    unlabeled, facts, labeled, length, written = list[str](), list[str](), Counter[str](), 0, 0
     with ExitStack() as stack:
         tables = {
             split: stack.enter_context((part / f"{split or 'samples'}.jsonl").open("w", encoding="utf-8"))
@@ -183,6 +183,7 @@ def _unpack_into(part: Path, shards: Sequence[Path], settings: DataSettings) -> 
                         labeled[split] += 1
                     elif not path.lower().endswith(LISTS):
                         unlabeled.append(path)
+                        facts = facts or [*sample.facts]
     named = [split for split in tables if labeled[split]]
     for split in tables.keys() - {*named}:
         (part / f"{split or 'samples'}.jsonl").unlink()
@@ -193,6 +194,9 @@ def _unpack_into(part: Path, shards: Sequence[Path], settings: DataSettings) -> 
         verb = "image has" if len(unlabeled) == 1 else "images have"
         left = "is" if len(unlabeled) == 1 else "are"
         notes = [f"{len(unlabeled)} {verb} no label and {left} left out: {list_names(unlabeled, FEW)}"]
+    elif unlabeled and facts:
+        columns = f"it has {list_names(facts, 9)}"
+        notes = [f"no labels: name their column with --dataset.columns label=COLUMN; {columns}"]
     (part / NOTES).write_text(json.dumps(notes), encoding="utf-8")
 
 

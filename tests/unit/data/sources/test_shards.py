@@ -276,9 +276,11 @@ def test_parquet_files_of_the_hub(tmp_path: Path, settings: DataSettings) -> Non
 def test_columns_of_a_parquet_table(tmp_path: Path, settings: DataSettings) -> None:
     """The user names that of the labels, or one by which images belong together."""
     pictures = [picture["bytes"] for picture in images(tmp_path, *ANIMALS)]
-    columns = {"photo": pictures, "species": [*ANIMALS.values()], "site": list("aabbcc"), "clip": [0, 0, 0, 1, 1, 1]}
+    columns = {"photo": pictures, "species": [*ANIMALS.values()], "site": list("aabbcc")}
+    columns |= {"clip": [0, 0, 0, 1, 1, 1]}
     file = table(tmp_path / "a.parquet", columns)
-    refuses(DataError, "a.parquet", load, file, settings)
+    told = refuses(DataError, ("a.parquet", "label=COLUMN", "species, site, clip"), load, file, settings)
+    assert str(settings.cache) not in told.replace(str(file), "")
     named = replace(settings, columns="label=species")
     assert names(load(file, named)) == [*ANIMALS.values()]
     for column, groups in (("site", "aabbcc"), ("clip", "000111")):
