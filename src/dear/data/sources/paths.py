@@ -32,7 +32,8 @@ def find_files(folder: Path) -> Callable[[str], str]:
     no file stays as it is.
 
     Windows separates folders by backslashes, macOS may store accents apart from their letters, cells may have
-    spaces around their text, an id stands for the only image of that name, and Label Studio lists uploads.
+    spaces around their text, an id stands for the only image of that name, the name of a file for that in the
+    only folder here that has it, and Label Studio lists uploads.
     """
 
     @cache
@@ -54,15 +55,29 @@ def find_files(folder: Path) -> Callable[[str], str]:
         images = [file for stem, suffix, file in stems if stem == name and suffix.lower() in SUFFIXES]
         return [os.path.join(parent, image) for image in images] if len(images) == 1 else []
 
+    @cache
+    def folders() -> list[str]:
+        return [name for name in stored_names("").values() if os.path.isdir(folder / name)]
+
+    def in_a_folder(path: str) -> list[str]:
+        if "/" in path:
+            return []
+        found = [[as_stored(f"{name}/{path}"), *with_suffix(f"{name}/{path}")] for name in folders()]
+        files = [file for files in found for file in files if os.path.isfile(folder / file)]
+        return files if len(files) == 1 else []
+
     def find(path: str) -> str:
         is_plain = path.isascii() and "\\" not in path and path == path.strip()
-        if is_plain and not path.startswith("/data/") and os.path.splitext(path)[1].lower() in SUFFIXES:
+        is_here = "/" in path or path in stored_names("")
+        is_image = os.path.splitext(path)[1].lower() in SUFFIXES
+        if is_plain and is_here and is_image and not path.startswith("/data/"):
             return path
         spellings = [path, path.strip(), path.replace("\\", "/"), path.strip().replace("\\", "/")]
         if (upload := UPLOAD.fullmatch(path)) and ".." not in (name := unquote(upload[1])):
             spellings += [name, f"images/{name}", UPLOAD_ID.sub("", name)]
         by_id = chain.from_iterable(map(with_suffix, spellings))
-        candidates = chain(spellings, map(as_stored, spellings), by_id)
+        alone = chain.from_iterable(map(in_a_folder, spellings))
+        candidates = chain(spellings, map(as_stored, spellings), by_id, alone)
         return next((candidate for candidate in candidates if os.path.isfile(folder / candidate)), path)
 
     return find

@@ -47,6 +47,8 @@ WRITTEN_HERE = frozenset([PROBABILITY, PREDICTED, SUGGESTED])
 KEEP = "keep"
 """The answer that a label is right."""
 COLUMNS_READ = {*PATHS, *LABELS, "split", PROBABILITY, PREDICTED, CHECKED, NONE, *DECISION, SUGGESTED}
+SUBMISSION = "submission"
+"""What a competition calls a table of answers, whose labels mean nothing."""
 SAMPLE = 100  # rows of a table whose files are looked for
 WHOLE = re.compile(r"(\d{1,15})(?:\.0+)?", re.ASCII)
 NEGATIVE = re.compile(r"-+\d+", re.ASCII)
@@ -291,10 +293,11 @@ def names_images(table: Path, settings: DataSettings) -> bool:
 
 def lists_files(table: Path, settings: DataSettings = DataSettings()) -> bool:
     """True for a table of images, one of which is there, that `dear` did not write. Predictions beside the
-    folders that they are of say nothing of these, and the zips of competitions have other tables.
+    folders that they are of say nothing of these, and competitions have other tables, such as
+    `sample_submission.csv`.
     """
     find = find_files(table.parent)
-    return any(
+    return SUBMISSION not in table.stem.lower() and any(
         is_file(table.parent / find(str(row[column(PATHS, row)])))
         for row in _sample(table, settings)
         if WRITTEN_HERE.isdisjoint(row)

@@ -1,6 +1,7 @@
 """Tables of images: their columns, splits and separators, and what is refused."""
 
 import json
+import shutil
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -290,14 +291,16 @@ class TestBesideFolders:
         assert (len(data.train), len(data.test)) == (3, 2)  # of 3 and of 2, at least one is to test on
         assert "left out: test/" in data.notes
 
-    def test_paths_that_lack_the_folder_of_the_images_are_told(
+    def test_paths_that_lack_one_of_two_folders_are_told(
         self, tmp_path: Path, settings: DataSettings
     ) -> None:
-        """As the tables of competitions have ids; the folder beside is no class."""
-        for number in range(4):
-            picture(tmp_path / f"d/images/{number}.png", number)
+        """A single folder beside the table is no class."""
+        for folder, number in product(("images", "same"), range(4)):
+            picture(tmp_path / f"d/{folder}/{number}.png", number)
         (tmp_path / "d/train.csv").write_text("image_id,label\n0.png,ant\n1.png,bee\n2.png,ant\n3.png,bee\n")
-        refused(tmp_path / "d", settings, r"2 of 2 images are missing, the first \d.png")
+        refused(tmp_path / "d/train.csv", settings, r"2 of 2 images are missing, the first \d.png")
+        shutil.rmtree(tmp_path / "d/same")
+        assert load(tmp_path / "d", settings).classnames == ("ant", "bee")
         (tmp_path / "d/train.csv").write_text("image_id,width\n0.png,4\n")
         assert load(tmp_path / "d", settings).classnames == ("images",)
 
@@ -345,6 +348,26 @@ def test_what_is_no_classification_is_told(two: Path, settings: DataSettings, te
         load_dataset(two / "list.csv", replace(settings, test_share=0))
     found = check_dataset(str(two / "list.csv"), settings)
     assert any("docs/purpose.md" in line for line in (*found.notes, *found.warnings))
+
+
+def test_names_in_a_folder_beside_the_table(tmp_path: Path, settings: DataSettings) -> None:
+    """As competitions have them, of two folders and with an empty answer; none that two folders have."""
+    folder = class_folders(tmp_path / "c", {"train_images": 4, "test_images": 2, "more_images": 1})
+    for number in range(4):
+        (folder / f"train_images/{number}.png").rename(folder / f"train_images/id{number}.png")
+    (folder / "more_images/0.png").rename(folder / "more_images/other.png")
+    rows = [("id0", "ant"), ("id1.png", "bee"), (" id2", "ant"), ("other.png", "bee")]
+    (folder / "train.csv").write_text("image_id,label\n" + "".join(f"{name},{of}\n" for name, of in rows))
+    (folder / "test.csv").write_text("image_id\n0\n1.png\n")
+    (folder / "sample_submission.csv").write_text("image_id,label\n0,ant\n1,ant\n")
+    for source in (folder, folder / "train.csv"):
+        data = load(source, replace(settings, test_share=0))
+        stored = {f"train_images/id{number}.png" for number in range(3)} | {"more_images/other.png"}
+        assert ({*data.train.paths}, data.classnames) == (stored, ("ant", "bee"))
+    answers = [folder / "test_images/0.png", folder / "test_images/1.png"]
+    assert find_images(folder / "test.csv", settings) == answers
+    picture(folder / "train_images/1.png", 77)
+    assert find_images(folder / "test.csv", settings)[1] == folder / "1.png"
 
 
 class TestImagesOfATable:
