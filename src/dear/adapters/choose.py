@@ -161,8 +161,9 @@ def pick_best(
     """
     best = max(shares, key=lambda name: round(float(shares[name].mean()), 9))
     stays = next(iter(shares)) if present is None else present
+    means = [round(float(of.mean()), 9) for of in shares.values()]
     if stays == best:
-        return best, "the best"
+        return best, "as good as any other" if means.count(max(means)) > 1 else "the best"
     behind = float((shares[best] - shares[stays]).mean())
     error = mean_difference_error(shares[best].numpy(), shares[stays].numpy(), [*map(int, groups)])
     if behind <= error:

@@ -65,8 +65,8 @@ class Drift:
             nothing can be refused.
         confidence, confidence_interval: The mean probability of the best class, and its interval, at 95%.
         confidence_expected: That of images on which the bundle was measured; None if unknown.
-        decided, decided_expected: The share that is decided by the operating point, here and as measured,
-            before images of none of the classes go to a person; None without one.
+        decided, decided_expected: The share that is decided by the operating point, here and as measured;
+            None without one.
         reference: How many images they were compared with; 0 for none.
         p: The p-value of that the features of both are of one distribution; None without a reference.
         values: Of brightness and sharpness (and confidence) the mean in the reference and here, and the
@@ -106,9 +106,8 @@ class Drift:
             return [f"Features are not compared: that takes {FEWEST} groups of images on each side."]
         images = plural(self.reference, "image")
         p = f"p {self.p:.3f}"
-        lines = [f"These images differ from the {images} of the reference ({p})."]
-        if not self.is_clear:
-            lines = [f"These images do not clearly differ from the {images} of the reference ({p})."]
+        differ = "differ" if self.is_clear else "do not clearly differ"
+        lines = [f"The features of these images {differ} from those of the {images} of the reference ({p})."]
         of_pictures = [name for name in VALUES[:2] if name in self.values]
         for name in of_pictures:
             before, now, p_value = self.values[name]
@@ -143,7 +142,9 @@ class Drift:
         if is_unusual or is_less_sure:
             lines.append("This may matter: look at the furthest images, and measure with labels.")
         elif self.is_clear:
-            lines.append("It may not matter: the classifier is as sure as before, and refuses no more.")
+            lines.append(
+                "It may not matter: the classifier is not clearly less sure and does not refuse clearly more."
+            )
         return lines
 
 

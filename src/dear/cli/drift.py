@@ -57,6 +57,6 @@ def render(result: dict[str, Any], console: PrintableConsole) -> None:
     console.say(
         f"{plural(result['images'], 'image')} in {plural(result['groups'], 'group')}",
         *result["verdict"],
-        f"{kind}: {', '.join(Path(file).name for file in result['furthest'][:SHOWN])}",
+        f"{kind}: {', '.join('/'.join(Path(file).parts[-2:]) for file in result['furthest'][:SHOWN])}",
         *([f"page: {result['page']}"] if result["page"] else []),
     )

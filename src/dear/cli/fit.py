@@ -5,7 +5,6 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from dear.adapters.facts import FEWEST_TO_CALIBRATE
 from dear.adapters.operating import OperatingGoal
 from dear.cli.options import DataName, FitOptions
 from dear.cli.output import PrintableConsole
@@ -136,9 +135,6 @@ def render(result: dict[str, Any], console: PrintableConsole) -> None:
     calibrated = "probabilities not calibrated"
     if count := result["calibration_images"]:
         calibrated = f"temperature {result['temperature']:.3g} from {plural(count, 'image')}"
-    elif (shots := (images - FEWEST_TO_CALIBRATE) // classes) > 0:
-        spared = images - shots * classes
-        calibrated += f" (--shots {shots} keeps {spared} or more training images for that)"
     place = quote(str(out))
     steps = {f"dear predict {place} IMAGE...": "classify images"}
     if result["test_images"]:

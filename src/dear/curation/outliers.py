@@ -147,7 +147,8 @@ def describe_refusal(
         return []
     of_two = f"classes of {LEAST_IMAGES} or more"
     if model is None:
-        return [f'No image will be "none of these": that needs {FEWEST} training images in two {of_two}.']
+        needed = f"{FEWEST} training images, or groups of them, in two {of_two}"
+        return [f'No image will be "none of these": that needs {needed}.']
     groups, limit = int(model.groups), model.threshold(share)
     noun = "image" if groups == int(model.images) else "group"
     if limit < 0:

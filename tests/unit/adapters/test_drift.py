@@ -42,7 +42,7 @@ def test_a_darkened_month_is_found(predictor: Predictor, tmp_path: Path) -> None
     assert p < 0.05
     old, new, _ = drift.values["sharpness"]
     assert new == pytest.approx(old, rel=0.05)  # a darkened picture is as sharp as before
-    assert "These images differ from the 30 images" in drift.verdict[0]
+    assert "The features of these images differ from those of the 30 images" in drift.verdict[0]
     assert "Unusual brightness" in drift.verdict[1]
     assert "cannot be known without labels" in drift.verdict[-1]
     assert len(drift.furthest) == 12

@@ -160,7 +160,8 @@ def _count_scans(jpeg: bytes) -> int:
 def decode(
     path: Path, short_side: int | None = None, data: bytes | None = None, *, coarse: bool = False
 ) -> "Picture":
-    """Decode an image file: rotated by its EXIF orientation, in RGB, transparency on white.
+    """Decode an image file: rotated by its EXIF orientation, in RGB, transparency on white, or on black where
+    all would be white.
 
     A short side above `short_side` pixels is reduced to it (bicubic, antialiased), and of a picture that is
     more than 16 times as long as it is wide the middle is used. `data` is the file's content if it was read
@@ -286,7 +287,9 @@ def _is_white_zero(image: Image.Image) -> bool:
 
 
 def _convert_to_rgb(image: Image.Image, *, white_is_zero: bool) -> Image.Image:
-    """The image in RGB: 16 bits reduced to 8, with ``white_is_zero`` inverted; transparency on white."""
+    """The image in RGB: 16 bits reduced to 8, with ``white_is_zero`` inverted; transparency on white, or on
+    black if all would be white.
+    """
     if image.mode in ("F", "I"):
         numbers = "floating-point" if image.mode == "F" else "32-bit or signed"
         raise ValueError(f"{numbers} pixels have no agreed range; save it with 8 or 16 bits")
@@ -309,5 +312,8 @@ def _convert_to_rgb(image: Image.Image, *, white_is_zero: bool) -> Image.Image:
         return Image.fromarray((levels / (65535 / 255)).round().astype(np.uint8)).convert("RGB")
     if image.has_transparency_data:
         image = image.convert("RGBA")
-        return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
+        shown = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
+        if all(low == high == 255 for low, high in shown.getextrema()):  # such as white icons
+            shown = Image.alpha_composite(Image.new("RGBA", image.size, "black"), image).convert("RGB")
+        return shown
     return image if image.mode == "RGB" else image.convert("RGB")

@@ -150,6 +150,13 @@ class TestPixels:
         expected = 255 + (rgba[..., :3] - 255) * rgba[..., 3:] / 255
         assert np.abs(decode(tmp_path / "x.png").permute(1, 2, 0).numpy() - expected).max() <= 1
 
+    def test_a_white_icon_is_seen(self, tmp_path: Path) -> None:
+        alpha = Image.fromarray(np.random.default_rng(7).integers(0, 256, (9, 9), dtype=np.uint8))
+        icon = Image.new("RGBA", (9, 9), "white")
+        icon.putalpha(alpha)
+        icon.save(tmp_path / "x.png")
+        assert np.abs(decode(tmp_path / "x.png").numpy().astype(int) - np.asarray(alpha)).max() <= 1
+
     @pytest.mark.parametrize("form", ["PNG", "TIFF"])
     def test_16_bits_are_scaled(self, form: str, tmp_path: Path) -> None:
         levels = self.levels(65_536)
