@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from dear import __version__
 from dear.adapters.bundle import Bundle
+from dear.adapters.onnx_predictor import SUFFIX
 from dear.adapters.predictor import Predictor
 from dear.adapters.results import EVIDENCE, Exported
 from dear.adapters.vocabulary import Vocabulary
@@ -130,6 +131,8 @@ def export(
     """
     if not out.name or out.is_dir():
         raise OutputError(f"{out} is a folder: name a file in it with --out, such as {out / 'model.onnx'}.")
+    if out.suffix.lower() != SUFFIX:  # by which commands know it
+        raise OutputError(f"--out {out}: give a file ending in {SUFFIX}.")
     if predictor.clip.image.projection.device.type != "cpu":
         raise ExportError("export runs on the CPU: load the predictor with the device cpu.")
     vocabulary = predictor.vocabulary(classes)

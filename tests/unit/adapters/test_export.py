@@ -163,6 +163,7 @@ def test_what_is_refused(make_small_clip: MakeClip, tmp_path: Path, monkeypatch:
         (math.nan, "m.onnx", pytest.raises(ExportError, match="nan")),
         (0.0, "file/m.onnx", pytest.raises(OutputError, match="--out")),
         (0.0, ".", pytest.raises(OutputError, match="--out")),
+        (0.0, "m.txt", pytest.raises(OutputError, match=r"m\.txt: give a file ending in \.onnx")),
     ],
 )
 def test_a_model_that_differs_or_has_no_folder_is_not_written(
