@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -26,11 +26,14 @@ NO_GROUP = "none"
 
 
 def group_images(
-    listing: Listing, settings: DataSettings, thumbnails: Mapping[str, Thumbnail]
+    listing: Listing,
+    settings: DataSettings,
+    thumbnails: Mapping[str, Thumbnail],
+    copies: Sequence[Sequence[str]] = (),
 ) -> tuple[dict[str, str], list[str]]:
-    """The group of each image that is in one with others, by path: near-duplicates, and those of the same
-    group by `DataSettings.group`; and remarks for the user. Raises DataError for a group that is neither a
-    column nor a match.
+    """The group of each image that is in one with others, by path: ``copies``, near-duplicates, and those of
+    the same group by `DataSettings.group`; and remarks for the user. Raises DataError for a group that is
+    neither a column nor a match.
     """
     of_path, paths = dict(listing.groups), listing.paths
     if settings.group not in (None, NO_GROUP) and not of_path:
@@ -49,6 +52,8 @@ def group_images(
     videos = {path: frame[0] for path in paths if (frame := split_frame(path))}
     leaders = dict[Path, str]()
     pairs += [(path, leaders.setdefault(video, path)) for path, video in videos.items()]
+    if settings.group != NO_GROUP:  # copies of plain pictures have no likeness that could be told
+        pairs += [(group[0], other) for group in copies for other in group[1:]]
     notes, known = _describe_spread(listing, of_path), [path for path in paths if path in thumbnails]
     if settings.group != NO_GROUP and 1 < len(known) <= MOST_COMPARED:
         labels = _labels(listing)

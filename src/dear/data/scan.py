@@ -95,7 +95,8 @@ def scan(
     contents = {path: (objects or facts)[path].content for path in listing.paths if objects or facts}
     groups, has_drawn = dict[str, str](), is_drawn(listing, settings)
     with as_fault():
-        groups, remarks = group_images(listing, settings, thumbnails)
+        readable = {path: content for path, content in contents.items() if path not in faults}
+        groups, remarks = group_images(listing, settings, thumbnails, find_copies(readable))
         listing = replace(listing, notes=(*listing.notes, *remarks))
     listing = divide(listing, settings, groups, contents)
     return Scan(listing, has_drawn, contents, thumbnails, faults, groups, objects)

@@ -56,6 +56,7 @@ def test_copies_are_told_by_where_they_are(folder: Path, settings: DataSettings)
     wanted = [
         ("several splits", "test/bee/copy.png = train/bee/1.png"),
         ("one class", "train/ant/0.png = train/ant/copy.png"),
+        ("the split leaks", "test/bee/copy.png"),
     ]
     for told, words in zip(found.warnings, wanted, strict=True):
         assert all(word in told for word in words)

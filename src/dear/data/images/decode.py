@@ -313,7 +313,8 @@ def _convert_to_rgb(image: Image.Image, *, white_is_zero: bool) -> Image.Image:
     if image.has_transparency_data:
         image = image.convert("RGBA")
         shown = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
-        if all(low == high == 255 for low, high in shown.getextrema()):  # such as white icons
+        levels = shown.getextrema()
+        if levels == ((255, 255),) * 3:  # such as a white icon
             shown = Image.alpha_composite(Image.new("RGBA", image.size, "black"), image).convert("RGB")
         return shown
     return image if image.mode == "RGB" else image.convert("RGB")

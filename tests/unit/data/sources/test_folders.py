@@ -26,10 +26,9 @@ Tree = dict[str, int]
 
 
 def grow(root: Path, tree: Tree) -> Path:
-    for name, count in tree.items():
+    for name in tree:
         (root / name).mkdir(parents=True, exist_ok=True)
-        class_folders(root, {name: count})
-    return root
+    return class_folders(root, tree)
 
 
 def both(*parents: str, ant: int = 2, bee: int = 2) -> Tree:
