@@ -79,9 +79,11 @@ def choose_method(
     counts = len(left_out.pictures), len(run.source.classnames)
     candidates = listed if setups else limit_candidates(listed, *counts, present)
     names = [*map(name_candidate, candidates)]
-    if not left_out.tested.any():
+    is_alone = counts[1] > 1 and len(left_out.labels.unique()) == 1
+    if is_alone or not left_out.tested.any():
         usual = (setup for name in (present, FIT_METHOD) for setup in candidates if setup.method == name)
-        return Choice(next(usual, candidates[0]), "the default: no class has images that can be left out")
+        reason = "a single class has images" if is_alone else "no class has images that can be left out"
+        return Choice(next(usual, candidates[0]), f"the default: {reason}")
     tried, judged = dict[str, TriedMethod](), dict[str, Judged]()
     # Those with the longest span first, so that the others go on from what these have computed.
     by_span = sorted(zip(names, candidates, strict=True), key=lambda pair: pair[1].declared.roles is None)

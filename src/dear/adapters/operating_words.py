@@ -2,9 +2,14 @@
 
 import math
 
+from dear.adapters.costs import ANY, ASK, CostTable
 from dear.adapters.operating import Decided, OperatingPoint
 from dear.stats import GROUPED, LEVEL
 from dear.text import FEW, list_names, plural, printable
+
+IMAGES = {"cross-validation": "training images, each left out of the fit"}
+"""What the images are called on which a point was chosen, by their split."""
+MOST_COSTS = 20
 
 
 def describe_point(point: OperatingPoint | None) -> list[str]:
@@ -14,8 +19,9 @@ def describe_point(point: OperatingPoint | None) -> list[str]:
     measured = point.measured
     if measured is None:
         return ["Nothing is decided: there are no images left out to choose an operating point from."]
+    images = IMAGES.get(point.split, f"{point.split} images")
     if point.costs is not None:
-        return _describe_costs(measured)
+        return [describe_costs(point.costs), *_describe_costs(measured, images)]
     percent = f"{100 * (point.precision or 0):.4g}%"
     if not measured.decided:
         needed = math.ceil(math.log(1 - LEVEL) / math.log(point.precision or 0.5))
@@ -35,7 +41,7 @@ def describe_point(point: OperatingPoint | None) -> list[str]:
         at = f"accept the probability of each class ({len(point.by_class) - len(never)} have one)"
     else:
         at = f"accept a probability of {_round_up(point.threshold or 0.0)} or more"
-    decided = f"{share:.1%} of images ({LEVEL:.0%}: {low:.1%} to {high:.1%}) are decided"
+    decided = f"{share:.1%} of {images} ({LEVEL:.0%}: {low:.1%} to {high:.1%}) are decided"
     lines = [f"To be {percent} right, {at}: {decided}, {1 - share:.1%} go to a person."]
     lines.append(f"{_describe_right(measured)} Images that look like none of the classes go to a person too.")
     if never:
@@ -60,7 +66,24 @@ def _describe_right(measured: Decided) -> str:
     )
 
 
-def _describe_costs(measured: Decided) -> list[str]:
+def describe_costs(costs: CostTable) -> str:
+    """The costs by which images are decided, in a sentence."""
+    parts = list[str]()
+    for name, predicted, cost in costs.rows:
+        what = "" if name == ANY else f"{name} "
+        if predicted == ASK:
+            what += ASK
+        elif name == ANY:
+            what = "any other mistake" if predicted == ANY else f"anything else taken for {predicted}"
+        else:
+            what += "taken for another class" if predicted == ANY else f"taken for {predicted}"
+        parts.append(f"{what} {cost:g}")
+    if not any(row[:2] == (ANY, ANY) for row in costs.rows):
+        parts.append("any other mistake 1")
+    return f"Its costs: {printable(list_names(parts, MOST_COSTS))}."
+
+
+def _describe_costs(measured: Decided, images: str) -> list[str]:
     """What deciding by costs costs, in lines."""
     low, high = measured.cost_interval
     compared = f"{measured.cost_of_best:.4g} if each had its most probable class"
@@ -72,7 +95,7 @@ def _describe_costs(measured: Decided) -> list[str]:
     lines = [
         f"By its costs, {image} costs {measured.cost:.4g} on average "
         f"({LEVEL:.0%}: {low:.4g} to {high:.4g}); {compared}.",
-        f"{share:.1%} of images are decided, {1 - share:.1%} go to a person.",
+        f"{share:.1%} of {images} are decided, {1 - share:.1%} go to a person.",
     ]
     cheapest = min(measured.cost_of_best, measured.cost_of_person or measured.cost_of_best)
     if is_of_all and measured.cost > cheapest:
@@ -89,7 +112,7 @@ def describe_decided(point: OperatingPoint | None, decided: Decided | None) -> l
     if not decided.decided and decided.cost_of_person is None:
         return ["At the bundle's operating point nothing is decided: every image goes to a person."]
     if point.costs is not None:
-        first, *others = _describe_costs(decided)
+        first, *others = _describe_costs(decided, "these images")
         return [f"At the bundle's operating point: {first[0].lower()}{first[1:]}", *others]
     share, percent = decided.decided / decided.images, f"{100 * (point.precision or 0):.4g}%"
     line = (

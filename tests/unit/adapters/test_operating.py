@@ -121,7 +121,7 @@ def test_a_point_decides_what_is_sure_and_measures_it() -> None:
     assert {name: row[:2] for name, row in measured.per_class.items()} == {
         "cup": (27, 27), "bowl": (27, 27), "jug": (26, 26),
     }  # fmt: skip
-    assert "To be 95% right, accept a probability of 0.9 or more: 80.0% of images" in describe_point(point)[0]
+    assert "To be 95% right, accept a probability of 0.9 or more: 80.0% of test images" in describe_point(point)[0]
     refused = np.arange(100) < 10
     again = measure_point(point, *given, refused=refused)
     assert (again.decided, again.right) == (70, 70)
