@@ -80,7 +80,7 @@ def evaluate(
     settings = (dataset or DataSettings()).skip_broken()
     settings = settings.with_test_share(1.0) if split == "test" else settings
     loaded = as_dataset(data, settings)
-    let_through, count = (None, 0) if others is None else measure_others(predictor, others)
+    let_through, count, decided = (None, 0, None) if others is None else measure_others(predictor, others)
     cache = Cache(readouts=ReadoutStore(settings.cache_folder()))  # another look encodes nothing again
     scores, predictions, images = evaluate_images(
         predictor, loaded, split=split, own_classes=own_classes, cache=cache, encode=encode
@@ -88,7 +88,8 @@ def evaluate(
     refused, point = find_refused(predictor, predictions), None
     if goal is not None:
         point = choose_operating_point(goal, predictions, images, group_names(images), split, refused)
-    found = Evaluation(replace(scores, let_through=let_through, others=count), point)
+    scores = replace(scores, let_through=let_through, others=count, others_decided=decided)
+    found = Evaluation(scores, point)
     is_own = own_classes and found.scores.steered is None
     point = found.operating or (predictor.bundle.training.operating if is_own else None)
     if by is not None:

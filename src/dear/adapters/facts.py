@@ -126,6 +126,7 @@ class BundleScores:
         per_class, class_images: Accuracy and number of images of each class that has images.
         refused: Share of the images that looks like none of the known classes; None if nothing is refused.
         let_through, others: Share of other images that does not, and how many there are.
+        others_decided: How many of these the operating point decides; None without one.
         twins, twins_right: Images that are near-duplicates of training images or of one group with them, and
             how many of these are right: the split leaks.
         groups: How many groups the images are from; an image that is in none counts as one.
@@ -153,6 +154,7 @@ class BundleScores:
     per_class: Mapping[str, Share]
     refused: Share | None = None
     let_through: Share | None = None
+    others_decided: ImageCount | None = None
     others: ImageCount = 0
     confidence: Share | None = None
     twins: ImageCount = 0

@@ -157,11 +157,16 @@ class OperatingGoal:
         per_class: bool = False,
     ) -> "OperatingGoal | None":
         """From what a user gives; None for nothing. Raises SettingsError, DataError."""
-        check_value("precision", precision, Precision | None)
+        if isinstance(precision, int | float) and 1 < precision <= 100:
+            raise SettingsError(
+                f"precision is {precision:g}: it is a share; for {precision:g}% give {precision / 100:g}."
+            )
+        if precision is not None:
+            check_value("precision", precision, Precision)
         if precision is not None and costs is not None:
             raise SettingsError("precision and costs both say what is decided: give one of them.")
         if per_class and precision is None:
-            raise SettingsError("per_class is about a precision: give that too, as 0.99.")
+            raise SettingsError("per_class needs a precision for each class: give that too, as 0.99.")
         if precision is None and costs is None:
             return None
         return cls(precision, None if costs is None else read_costs(costs), per_class)

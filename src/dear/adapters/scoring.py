@@ -17,6 +17,7 @@ from dear.adapters.calibration import fit_temperature
 from dear.adapters.facts import CROSS_VALIDATION, FEWEST_TO_CALIBRATE, BundleScores, SteeredScores
 from dear.adapters.leftout import LeftOut, LeftOutScores
 from dear.adapters.operating import (
+    DECIDED,
     Decided,
     OperatingGoal,
     OperatingPoint,
@@ -200,17 +201,18 @@ def find_refused(predictor: Predictor, predictions: Predictions) -> Bool[Tensor,
     return refused
 
 
-def measure_others(predictor: Predictor, folder: Path | str) -> tuple[float, int]:
-    """The share of the images in a folder, of no class of the bundle, that look like one of its classes, and
-    how many images there are. Raises DataError for a folder without images, SettingsError for a bundle that
-    refuses nothing.
+def measure_others(predictor: Predictor, folder: Path | str) -> tuple[float, int, int | None]:
+    """The share of the images in a folder, of no class of the bundle, that look like one of its classes, how
+    many images there are, and how many of them its operating point decides; None without one. Raises
+    DataError for a folder without images, SettingsError for a bundle that refuses nothing.
     """
     if predictor.refusal_threshold == -math.inf:
         raise SettingsError(
             f"{predictor.bundle.title} refuses no image: fit it with more images of each class."
         )
-    is_none = predictor.none_of_these(find_images(folder, DataSettings()))
-    return float(1 - is_none.mean()), len(is_none)
+    found = predictor.predict(find_images(folder, DataSettings()), 1)
+    decided = sum(one.decision == DECIDED for one in found) if any(one.decision for one in found) else None
+    return 1 - sum(one.none_of_these for one in found) / len(found), len(found), decided
 
 
 def without_fitted_images(

@@ -131,6 +131,8 @@ def verdict(scores: BundleScores) -> list[str]:
             low, high = share_interval(round(scores.let_through * scores.others), scores.others)
             of_others = f"{scores.let_through:.1%} ({level}: {low:.1%} to {high:.1%})"
             line += f"; of {plural(scores.others, 'other image')} {of_others} look like one of them"
+            if (decided := scores.others_decided) is not None:
+                line += f", and {decided or 'none'} {'is' if decided == 1 else 'are'} decided"
         lines.append(f"{line}.")
     if scores.confidence is not None:
         low, high = accuracy_interval(scores)

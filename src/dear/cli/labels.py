@@ -13,8 +13,11 @@ from dear.cli.output import PrintableConsole, progress_console
 from dear.cli.parsing import Flat
 from dear.cli.review_server import ReviewServer
 from dear.curation.issues import REVIEW_PAGE, describe_issues
+from dear.data.names import require_folder
 from dear.data.settings import DataSettings
+from dear.data.sources.shards import is_pattern
 from dear.methods.registry import AUTO, known_method
+from dear.reading.remote import as_path
 from dear.text import list_names, plural
 
 SHOWN = 10  # suggestions that are printed
@@ -143,6 +146,8 @@ def command_suggest(
         out: CSV file to write.
     """
     check_table(out, (".csv",))
+    if not is_pattern(images):
+        require_folder(as_path(images))
     suggestions = options.load(bundle).suggest(images, count)
     return {"out": write_suggestions(out, suggestions), "images": images, "suggestions": suggestions}
 

@@ -4,13 +4,14 @@ import warnings
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 from pandas import read_csv
 
 from dear.adapters.evaluation import evaluate
 from dear.adapters.evaluation_page import core_heads
+from dear.adapters.operating import DECIDED, TO_A_PERSON
 from dear.adapters.predictor import Predictor
+from dear.adapters.results import Prediction
 from dear.adapters.wording import verdict
 from dear.backbone.clip import Clip
 from dear.data.dataset import Dataset
@@ -73,15 +74,18 @@ def test_the_page_and_its_files(predictor: Predictor, toys: Dataset, tmp_path: P
 def test_images_of_no_class_are_measured_beside(
     predictor: Predictor, toys: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One of four is taken for one of the classes."""
+    """One of four is taken for one of the classes, and decided."""
     monkeypatch.setattr(predictor, "refusal_threshold", 0.1)
-    monkeypatch.setattr(predictor, "none_of_these", lambda _: np.array([True, False, True, True]))
+    answers = [
+        Prediction(None, (), none_of_these=is_none, decision=TO_A_PERSON if is_none else DECIDED)
+        for is_none in (True, False, True, True)
+    ]
+    monkeypatch.setattr(predictor, "predict", lambda *_: answers)
     found = evaluate(predictor, toys, tmp_path / "page", others=tmp_path / "toys" / "train")
     assert (found.scores.let_through, found.scores.others) == (0.25, 4)
     low, high = share_interval(1, 4)
-    assert f"of 4 other images 25.0% (95%: {low:.1%} to {high:.1%}) look like one" in " ".join(
-        verdict(replace(found.scores, refused=0.0))
-    )
+    told = f"of 4 other images 25.0% (95%: {low:.1%} to {high:.1%}) look like one of them, and 1 is decided"
+    assert told in " ".join(verdict(replace(found.scores, refused=0.0)))
     assert "let_through,0.25" in (tmp_path / "page" / "scores.csv").read_text().splitlines()
 
 

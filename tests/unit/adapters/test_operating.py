@@ -17,7 +17,7 @@ from dear.adapters.operating import (
     find_threshold,
     measure_point,
 )
-from dear.adapters.operating_words import describe_decided, describe_point
+from dear.adapters.operating_words import describe_costs, describe_decided, describe_point
 from dear.errors import DataError, SettingsError, UnknownNameError
 from dear.reading.typed import typed
 from tests.helpers.errors import refuses
@@ -121,7 +121,7 @@ def test_a_point_decides_what_is_sure_and_measures_it() -> None:
     assert {name: row[:2] for name, row in measured.per_class.items()} == {
         "cup": (27, 27), "bowl": (27, 27), "jug": (26, 26),
     }  # fmt: skip
-    assert "To be 95% right, accept a probability of 0.9 or more: 80.0% of test images" in describe_point(point)[0]
+    assert "accept a probability of 0.9 or more: 80.0% of test images" in describe_point(point)[0]
     refused = np.arange(100) < 10
     again = measure_point(point, *given, refused=refused)
     assert (again.decided, again.right) == (70, 70)
@@ -192,6 +192,9 @@ def test_costs_decide_by_what_is_expected(tmp_path) -> None:  # type: ignore[no-
     table = tmp_path / "costs.csv"
     table.write_text("class,predicted,cost\njug,*,50\n*,to a person,2\n")
     assert read_costs(table) == words == read_costs({"jug": 50, "to a person": 2})
+    assert describe_costs(words) == (
+        "Its costs: jug taken for another class 50, to a person 2, any other mistake 1."
+    )
     assert words.matrix(CLASSES).tolist() == [[0, 1, 1], [1, 0, 1], [50, 50, 0]]
     shares = np.array([[0.98, 0.01, 0.01], [0.9, 0.0, 0.1], [0.02, 0.0, 0.98], [0.0, 1.0, 0.0]])
     # Expected costs of cup and jug: 0.51 and 0.99; 5 and 0.9; 49 and 0.02; those of bowl are 1 and 0.
@@ -208,6 +211,7 @@ def test_a_wrong_goal_is_refused(tmp_path) -> None:  # type: ignore[no-untyped-d
     for given in ({"precision": 1.0}, {"precision": 0.2}, {"precision": None, "per_class": True}):
         with pytest.raises(SettingsError):
             OperatingGoal.of(**given)  # type: ignore[arg-type]
+    refuses(SettingsError, "give 0.95", OperatingGoal.of, 95.0)
     with pytest.raises(SettingsError):
         OperatingGoal.of(0.9, {"cup": 2.0})
     refuses(DataError, "'much'", read_costs, "cup=much")

@@ -15,6 +15,7 @@ from dear.adapters.bundle import Bundle
 from dear.adapters.fit import fit
 from dear.adapters.labels import apply_labels
 from dear.adapters.leftout import LeftOut
+from dear.adapters.operating import OperatingPoint
 from dear.adapters.predictor import Predictor
 from dear.adapters.results import write_predictions
 from dear.adapters.review import find_label_issues, review_data
@@ -207,7 +208,11 @@ def test_images_of_other_kinds_are_none_of_these(
     predictor = Predictor(Bundle.from_pretrained(tmp_path / "bundle"))
     assert predictor.none_of_these(others).all()
     assert predictor.predict(others[0]).none_of_these
-    assert measure_others(predictor, tmp_path / "others") == (0, 5)
+    assert measure_others(predictor, tmp_path / "others") == (0, 5, None)
+    sure = replace(predictor.bundle.training, operating=OperatingPoint(0.9, 0.0))
+    tested = str(photos / "test")
+    share, count, decided = measure_others(Predictor(replace(predictor.bundle, training=sure)), tested)
+    assert (decided, decided) == (round(share * count), count - round((bundle.scores.refused or 0) * count))
     scores = evaluate_bundle(predictor, load_dataset(photos))
     tests = sorted((photos / "test").rglob("*.png"))
     assert scores.refused == pytest.approx(predictor.none_of_these(tests).mean())
