@@ -85,6 +85,8 @@ class Refit:
         added, lost: Classes that only the new one has, and only the one before.
         decided: What the operating points of both decide of the images that they were chosen on, the present
             one's first. None if one of them has no such point.
+        shrunk: The classes that have half of their images or fewer now, with the numbers before and now:
+            corrections may be wrong in the same way.
     """
 
     bundle: Path
@@ -96,6 +98,7 @@ class Refit:
     added: tuple[str, ...] = ()
     lost: tuple[str, ...] = ()
     decided: tuple[Decided, Decided] | None = None
+    shrunk: tuple[tuple[str, int, int], ...] = ()
 
     @property
     def partly(self) -> bool:
@@ -116,6 +119,11 @@ class Refit:
             )
         lines += [f"New classes: {list_names(self.added, 5)}."] if self.added else []
         lines += [f"Classes that are gone: {list_names(self.lost, 5)}."] if self.lost else []
+        if self.shrunk:
+            names = [f"{name} ({now:,} of {before:,})" for name, before, now in self.shrunk]
+            lines.append(
+                f"Half of the images or more are gone of {list_names(names, 5)}: see the corrections."
+            )
         if self.is_worse is None:
             why = "There is nothing to compare the new one on"
         else:
@@ -198,6 +206,7 @@ def refit(
         tuple(name for name in new.classes if name not in present.classes),
         tuple(name for name in present.classes if name not in new.classes),
         decided,
+        find_shrunk(present, new),
     )
 
 
@@ -303,6 +312,16 @@ def compare_decided(present: Bundle, new: Bundle) -> tuple[Decided, Decided] | N
     points = present.training.operating, new.training.operating
     first, second = (None if point is None else point.measured for point in points)
     return None if first is None or second is None else (first, second)
+
+
+def find_shrunk(present: Bundle, new: Bundle) -> tuple[tuple[str, int, int], ...]:
+    """The classes of both that have half of the images or fewer now, of those that were left out in turn."""
+    scores = present.scores, new.scores
+    if any(each is None or each.split != CROSS_VALIDATION for each in scores):
+        return ()
+    before, now = (each.class_images for each in scores if each is not None)
+    counts = [(name, count, now.get(name, 0)) for name, count in before.items() if name in new.classes]
+    return tuple((name, count, left) for name, count, left in counts if 2 * left <= count)
 
 
 def copy_bundle(folder: Path, copy: Path) -> None:

@@ -55,9 +55,10 @@ def write_report_card(
     Raises as `evaluate`, OutputError for a page that cannot be written.
     """
     path = expanded(out)
-    path = (
-        path if path.suffix or path.is_dir() else path.with_name(f"{path.name}.html")
-    )  # else a browser shows its source
+    if not path.suffix and not path.is_dir():  # a browser would show its source
+        path = path.with_name(f"{path.name}.html")
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise OutputError(f"--out {out}: give a file ending in .html.")
     require_writable(path, "the page")
     if by is not None and data is None:
         raise DataError("accuracy by group needs labeled images: give the data too.")

@@ -54,9 +54,12 @@ def _measured(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def _of_bundle(bundle: "Bundle") -> dict[str, Any]:
+    from dear.adapters.identity import short_identity
+
     settings = bundle.config()["settings"]
     return {
         "bundle": bundle.source,
+        "identity": short_identity(bundle),
         "method": bundle.method,
         "backbone": str(bundle.weights),
         "settings": settings,
