@@ -58,7 +58,8 @@ class UnknownNameError(DearError):
         hint = f" Did you mean {nearest!r}?" if nearest else ""
         noun, of, owner = kind.partition(" of ")
         quoted = name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}..."
-        kinds = f"{noun.removesuffix('s')}s{of}{owner}"
+        several = f"{noun}es" if noun.endswith("ss") else f"{noun.removesuffix('s')}s"
+        kinds = f"{several}{of}{owner}"
         names = f"`{see}` lists the {kinds}." if see else f"Known {kinds}: {list_names(self.known, most)}."
         super().__init__(f"unknown {kind} {quoted!r}.{hint} {names}")
 

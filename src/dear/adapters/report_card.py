@@ -23,7 +23,7 @@ from dear.data.fewshot import leave_subsets
 from dear.data.images.decode import as_image
 from dear.data.loading import as_dataset
 from dear.data.settings import DataSettings
-from dear.errors import DataError
+from dear.errors import DataError, OutputError
 from dear.reading.files import expanded
 from dear.report.render import gallery_photo, render_page, write_html
 from dear.text import FEW, list_names, plural

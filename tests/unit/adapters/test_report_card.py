@@ -58,5 +58,6 @@ def test_the_card_of_a_bundle_alone(predictor: Predictor, tmp_path: Path) -> Non
     assert "What it is for:" in text
     assert "not measured" in text
     refuses(DataError, "labeled", write_report_card, untested, tmp_path / "card.html", by="month")
+    refuses(OutputError, ("card.txt", ".html"), write_report_card, untested, tmp_path / "card.txt")
     with pytest.raises(OutputError):
         write_report_card(untested, tmp_path)
