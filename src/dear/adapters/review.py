@@ -223,7 +223,8 @@ def review_data(
         with deferred_warnings():
             source = read_data(data, settings, shots)
             images = prepare_data(source, setup, shots, seed, "last")
-            session = Session(device, cache=Cache(readouts=ReadoutStore(settings.cache_folder())))
+            readouts = ReadoutStore(settings.cache_folder(), draws_by_content=True)  # as a fit draws views
+            session = Session(device, cache=Cache(readouts=readouts))
             session.cache.progress = report
             name = backbone_or_default(model, pretrained, world=images.dataset.world)
             run = prepare_run(session, name, images, setup, roles, settings, seed=seed)
