@@ -96,7 +96,7 @@ class ClassTokens:
 @dataclass(frozen=True)
 class Injection(Change):
     """Learned tokens that enter at the span's first layer and are anchored at each later one: the input of a
-    later layer is beta * raw + (1 - beta) * previous output (eq. 5 and 6).
+    later layer is beta * raw + (1 - beta) * previous output (eq. 5 and 6, as we read them).
 
     Attributes:
         tokens: (token, width), or (layer, token, width) with one set per layer of the span, from its first;

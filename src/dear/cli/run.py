@@ -37,8 +37,8 @@ Args:
     methods: Methods to compare, or all; `dear methods` lists them. By default zero-shot and dear, if they
         suit the protocol.
     role_variant: Variants of the role table to run DeAR with. By default roles, the table as it is.
-        all-isolated, all-mixed and shuffled are the paper's ablations of the mask, and random draws the role
-        of each head anew.
+        all-isolated, all-mixed and shuffled are ablations of the paper (Table 5 and supplement Table 6), and
+        random draws the role of each head anew.
     settings: Settings of the methods, such as --dear.beta or --coop.tokens.
 """
 

@@ -13,12 +13,12 @@ from dear.reading.plain import read_json
 from dear.reading.typed import LARGEST, NonNegativeInt, PositiveInt, Range, check_fields, overrides_class
 
 CoreMask = Literal["exclusive", "eq9"]
-"""Two interpretations of a core head's mask: equation 9 with supplement B, or equation 9 alone."""
+"""Two interpretations of a core head's mask: equation 9 with supplement B [ours], or equation 9 alone."""
 KINDS = ("discovered", "ground-truth", "published", "textspan")
 """Kinds of packaged tables, in order of preference."""
 
 Quantile = Annotated[float, Range(0, 0.5, above=True)]
-"""The paper's q: the share of the heads at each end of concept entropy."""
+"""The paper's q: the share of the heads at each end of concept entropy, at both by our reading [ours]."""
 DEFAULT_K = 5
 """Core attributes if the heads have as many concepts, as in the paper."""
 
@@ -31,12 +31,12 @@ class RoleSettings:
         convention: What becomes of constants that belong to no head, such as biases, before TEXTSPAN. With
             public, each head gets a part of them, as in the public code of TEXTSPAN.
             With exact, the heads get no part of them [ours].
-        rule: How a head gets its role: quantile, by quantiles of concept entropy, as the paper's text says;
-            or concept, by its dominant concept alone, as in the paper's table (docs/roles.md). By concept, a
-            core attribute makes a head core, style makes it generalization, and any other concept makes it
-            other-specialized.
+        rule: How a head gets its role: quantile, by quantiles of concept entropy, as the paper's main text
+            says; or concept, by its dominant concept alone, as in its supplement B (docs/roles.md). By
+            concept, a core attribute makes a head core, style makes it generalization, and any other concept
+            makes it other-specialized.
         quantile: The paper's q. The heads with the lowest concept entropy, a share of q, are specialized; the
-            heads with the highest concept entropy, again a share of q, are generalization heads.
+            heads with the highest concept entropy, again a share of q [ours], are generalization heads.
         k: Number of core attributes, which are chosen automatically. By default 5, or as many as the heads
             have concepts. 0 takes the K from 3 to 7 with the highest DBCV.
         attributes: Core attributes by name, such as color,shape,texture,object,location.

@@ -13,7 +13,7 @@ from dear.roles.assign import concept_entropy, role_of, thresholds
 from dear.roles.table import Head, HeadRole, Role, RoleTable
 
 STYLE = "style"
-"""The concept whose specialized heads the paper counts as Generalization heads."""
+"""The concept whose heads supplement B counts as Generalization heads; of specialized ones [ours]."""
 
 
 def with_quantile(table: RoleTable, share: float) -> RoleTable:
@@ -77,7 +77,7 @@ def by_concept(table: RoleTable) -> RoleTable:
 
 
 def with_attributes(table: RoleTable, count: int) -> RoleTable:
-    """The table with ``count`` core attributes: K in the paper.
+    """The table with ``count`` core attributes: K in the paper, which does not say which these are [ours].
 
     If fewer than the table has, those with the most core heads stay (ties in the table's order) and heads of
     the others become other-specialized. If more, the concepts with the most other-specialized heads are

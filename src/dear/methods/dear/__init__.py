@@ -16,8 +16,8 @@ class DearSettings(MethodSettings):
 
     Attributes:
         first: J, the first layer of the span, of 12. In other towers it is scaled to the depth.
-        beta: Anchoring: the weight of the learned tokens in the input of each later layer; the previous
-            layer's outputs have the rest.
+        beta: Anchoring: the weight of the learned tokens in the input of each later layer [ours]; the
+            previous layer's outputs have the rest.
         tokens: Tokens of each attribute: one, as we read "five learnable attribute tokens" (3.3.2) [ours];
             supplement Table 1 has "Attribute Token Length (K) 5".
         text_tokens: Learned text tokens. We read the paper's "token length of K = 5" as five of them [ours].
