@@ -9,7 +9,7 @@ from pathlib import Path
 from shlex import quote
 
 from dear.data.images import video
-from dear.data.images.decode import HEIC, SUFFIXES
+from dear.data.images.decode import FORMATS, HEIC, SUFFIXES
 from dear.data.settings import DataSettings
 from dear.data.sources.class_names import sort_names
 from dear.data.sources.listing import UNDIVIDED, UNLABELED, Listing, Row
@@ -23,6 +23,11 @@ from dear.text import FEW, compose, list_names, plural
 
 SAVED = ("dataset_dict.json", "state.json", "dataset_info.json")
 """Files of a Hugging Face data set that save_to_disk of its library wrote."""
+UNREAD = (
+    ".arw", ".avif", ".cr2", ".cr3", ".dcm", ".dds", ".dng", ".exr", ".fits", ".hdr", ".ico", ".jp2", ".jxl",
+    ".nef", ".nii", ".npy", ".orf", ".psd", ".raw", ".rw2", ".svg", ".tga",
+)  # fmt: skip
+"""Suffixes of images that are not read; .avif only where Pillow cannot."""
 SHARDS = (".tar", ".parquet")
 """Suffixes of files that hold images."""
 PIECE = re.compile(r"(split|fold|part|batch|set|group|chunk|shard|session)[ _-]?\d+")
@@ -160,7 +165,8 @@ def class_images(
         images, others = _files(class_folder, folder, videos) if is_there else ([], [])
         is_empty = all(is_passed_over(Path(file).name) for file in others)
         if not may_lack and not images and not (is_empty and class_folder.is_dir()):
-            unread = "".join(f" {note}." for note in (*_heic_note(others), *_video_note(others)))
+            notes = *_heic_note(others), *_format_note(others), *_video_note(others)
+            unread = "".join(f" {note}." for note in notes)
             fault(DataError(f"the class {name!r} has no images in {class_folder}.{unread}"))
         rows += [Row(image, label) for image in images]
         ignored += others
@@ -179,7 +185,7 @@ def image_files(path: Path, frames: int | None = None) -> list[Path]:
     path = path.listed() if isinstance(path, Address) else path
     images, others = _files(path, path, frames is not None)
     if not images:
-        unread = "".join(f" {note}." for note in _video_note(others))
+        unread = "".join(f" {note}." for note in (*_format_note(others), *_video_note(others)))
         raise DataError(f"the folder {path} has no files with an image suffix: give another folder.{unread}")
     for note in ignored_note(others):
         warn(f"{path}: {note}")
@@ -191,14 +197,16 @@ def image_files(path: Path, frames: int | None = None) -> list[Path]:
 
 
 def ignored_note(files: Sequence[str]) -> tuple[str, ...]:
-    """Notes on files that are not read: photos in HEIC, files without an image suffix, and folders and images
-    with names that are passed over.
+    """Notes on files that are not read: photos in HEIC, images of other formats, files without an image
+    suffix, and folders and images with names that are passed over.
     """
     passed_over = [file for file in files if is_passed_over(Path(file).name)]
     files = [file for file in files if not is_passed_over(Path(file).name)]
-    others = [file for file in files if not (file.lower().endswith(tuple(HEIC)) or video.is_video(file))]
+    told = (*HEIC, *UNREAD)
+    others = [file for file in files if not (file.lower().endswith(told) or video.is_video(file))]
     return (
         *_heic_note(files),
+        *_format_note(files),
         *_video_note(files),
         *_note(others, "file has|files have", "no image suffix and", "left out"),
         *_note(passed_over, "entry is|entries are", "hidden or left by a system and", "passed over"),
@@ -208,6 +216,11 @@ def ignored_note(files: Sequence[str]) -> tuple[str, ...]:
 def _heic_note(files: Sequence[str]) -> tuple[str, ...]:
     photos, remedy = [file for file in files if file.lower().endswith(tuple(HEIC))], "pip install pillow-heif"
     return _note(photos, "photo|photos", "in HEIC", f"not read without a library ({remedy})")
+
+
+def _format_note(files: Sequence[str]) -> tuple[str, ...]:
+    images = [file for file in files if file.lower().endswith(UNREAD)]
+    return _note(images, "image|images", "in a format that is not read", f"left out (save as {FORMATS})")
 
 
 def _video_note(files: Sequence[str]) -> tuple[str, ...]:
@@ -258,7 +271,8 @@ def _read_classes(folder: Path, domains: Sequence[str], *, videos: bool) -> List
         rows += [Row(row.path, labels[names[row.label]]) for row in images]
         ignored += files
     if not rows:
-        raise DataError(f"{folder} has no images: its folders of classes are empty.")
+        why = "none of its files is read as an image" if ignored else "its folders of classes are empty"
+        raise DataError(f"{folder} has no images: {why}.")
     if domains:
         images_of = Counter(row.path.partition("/")[0] for row in rows)
         counts = ", ".join(f"{domain} ({plural(images_of[domain], 'image')})" for domain in domains)

@@ -159,6 +159,17 @@ class TestFiles:
         assert len(data.train) + len(data.test) == 19
         assert "1 file has no image suffix and is left out: ant/readme.txt" in data.notes
 
+    def test_images_of_other_formats_are_named_as_such(self, tmp_path: Path, settings: DataSettings) -> None:
+        class_folders(tmp_path / "d", COUNTS)
+        for name in ("a.JP2", "b.dcm"):
+            (tmp_path / "d/ant" / name).write_bytes(b"x")
+        [note] = [note for note in load(tmp_path / "d", settings).notes if "b.dcm" in note]
+        assert note.startswith("2 images in a format that is not read are left out (save as JPEG")
+        for folder in ("ant", "bee"):
+            (tmp_path / "scans" / folder).mkdir(parents=True)
+            (tmp_path / "scans" / folder / "0.dcm").write_bytes(b"x")
+        refused(tmp_path / "scans", settings, "format that is not read")
+
     @pytest.mark.parametrize("form", ["classes", "splits", "domains", "ImageFolder", "zip"])
     def test_what_systems_leave_is_passed_over(
         self, form: str, tmp_path: Path, settings: DataSettings
