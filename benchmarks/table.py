@@ -4,7 +4,8 @@ Each table is between the lines <!-- table: NAME --> and <!-- end -->; without a
 measured." A number in a sentence is between <!-- value: NAME ROW COLUMN --> and <!-- end -->, rows from 0;
 the row "mean" is of a column of a CSV file.
 The table "zoo" is of zoo.csv: the sets of `python -m benchmarks.zoo`, and the mean of each column. Those of
-`python -m benchmarks.look_after` are of wrong_labels.csv and none_of_these.csv.
+`python -m benchmarks.look_after` are of wrong_labels.csv and none_of_these.csv, those of
+`python -m benchmarks.more_images` of unlabeled.csv and suggested.csv.
 """
 
 import argparse
@@ -145,6 +146,50 @@ def written_none_of_these() -> str:
     return "\n".join(table(lines)) + "\n"
 
 
+def written_unlabeled() -> str:
+    """Accuracy without and with images without labels, and the mean gain over tasks."""
+    rows, lines = read_rows("unlabeled"), []
+    for what, is_of in KINDS.items():
+        for labeled in sorted({row["labeled"] for row in rows}):
+            of = [row for row in rows if row["labeled"] == labeled and is_of(row["data"])]
+            if of:
+                gains = [float(row["with"]) - float(row["without"]) for row in of]
+                lines.append(
+                    {
+                        "": f"{what}, {labeled} labeled images of each class",
+                        "without them": f"{mean(float(row['without']) for row in of):.1f}",
+                        "with them": f"{mean(float(row['with']) for row in of):.1f}",
+                        "gain": _spread(gains),
+                        "used in": f"{sum(int(row['used']) for row in of)} of {len(of)} fits",
+                        "least gain": f"{min(gains):+.1f}",
+                    }
+                )
+    return "\n".join(table(lines)) + "\n"
+
+
+def written_suggested() -> str:
+    """Accuracy after images were labeled that were suggested or drawn, and the mean difference over tasks."""
+    rows, lines = read_rows("suggested"), []
+    for what, is_of in KINDS.items():
+        if of := [row for row in rows if is_of(row["data"])]:
+            pairs = [(float(row["suggested"]), float(row["random"])) for row in of]
+            lines.append(
+                {
+                    "": what,
+                    "suggested": f"{mean(one for one, _ in pairs):.1f}",
+                    "random": f"{mean(other for _, other in pairs):.1f}",
+                    "difference": _spread([one - other for one, other in pairs]),
+                }
+            )
+    return "\n".join(table(lines)) + "\n"
+
+
+def _spread(values: list[float]) -> str:
+    """The mean of differences, with half the width of its interval if there are enough."""
+    half = half_width(values)
+    return f"{mean(values):+.1f}" + ("" if half is None else f" ± {half:.1f}")
+
+
 def count_right(row: dict[str, str]) -> tuple[int, int, int, int]:
     """Images that are right by the promise, of how many; kept-aside images that are right, of how many."""
     images, kept_aside = int(row["images"]), int(row["kept aside"])
@@ -202,6 +247,8 @@ OTHERS = {
     "zoo": written_zoo,
     "wrong_labels": written_wrong_labels,
     "none_of_these": written_none_of_these,
+    "unlabeled": written_unlabeled,
+    "suggested": written_suggested,
 }
 
 

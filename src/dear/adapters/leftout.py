@@ -39,7 +39,7 @@ FOLDS, REPEATS = 5, 3
 are parted anew at most."""
 ENOUGH = 100
 """Left-out pictures, counted each time, after which they are not parted anew."""
-MOST_SCORES = 50_000_000
+MOST_SCORES = 20_000_000
 """Pictures x classes that are scored. With more, so many pictures are left out in turn, drawn at random, and
 the others stay in all fits: the scores of all would not fit into memory."""
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from statistics import median
 from typing import Any
 
 from dear.adapters.facts import (
@@ -171,6 +172,11 @@ def describe_doubt(scores: BundleScores, facts: TrainingFacts) -> list[str]:
         lines.append(
             f"This says nothing of {untested} of {plural(scores.classes, 'class')}, with a single image or "
             "group each, which cannot be left out: label more images of these."
+        )
+    if scores.split == CROSS_VALIDATION and scores.class_images and median(scores.class_images.values()) < 3:
+        lines.append(
+            "With two images of a class, each is judged by a fit to the other one alone: of new images more "
+            "may be right, and their probabilities may be far off."
         )
     if not (wrong := facts.suspect_labels):
         return lines
