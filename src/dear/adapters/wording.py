@@ -168,7 +168,7 @@ def describe_doubt(scores: BundleScores, facts: TrainingFacts) -> list[str]:
     if some look wrong, in lines.
     """
     lines, untested = list[str](), scores.classes - len(scores.class_images) - len(facts.named)
-    if scores.split == CROSS_VALIDATION and untested > 0:
+    if scores.split == CROSS_VALIDATION and scores.class_images and untested > 0:
         lines.append(
             f"This says nothing of {untested} of {plural(scores.classes, 'class')}, with a single image or "
             "group each, which cannot be left out: label more images of these."

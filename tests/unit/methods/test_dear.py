@@ -203,7 +203,7 @@ class TestSettings:
 
     def test_roles_of_other_weights(self, clip: Clip) -> None:
         other = replace(role_table(clip), weights=Identity("small", "other", "0" * 64))
-        with pytest.raises(RoleTableError, match="computed from small/other"):
+        with pytest.raises(RoleTableError, match="belongs to small/other"):
             dear(clip, other)
         assert dear(clip, other, roles_from_other_weights=True).roles is other
 

@@ -27,13 +27,13 @@ def require_inside(where: str, path: str) -> None:
         )
 
 
-def find_files(folder: Path) -> Callable[[str], str]:
+def find_files(folder: Path, *, in_folders: bool = False) -> Callable[[str], str]:
     """A function that gives the path of the file, relative to ``folder``, that a listed path means. A path of
     no file stays as it is.
 
     Windows separates folders by backslashes, macOS may store accents apart from their letters, cells may have
-    spaces around their text, an id stands for the only image of that name, the name of a file for that in the
-    only folder here that has it, and Label Studio lists uploads.
+    spaces around their text, an id stands for the only image of that name, and Label Studio lists uploads. If
+    files may be ``in_folders``, a name alone stands for that in the only folder here that has it.
     """
 
     @cache
@@ -60,7 +60,7 @@ def find_files(folder: Path) -> Callable[[str], str]:
         return [name for name in stored_names("").values() if os.path.isdir(folder / name)]
 
     def in_a_folder(path: str) -> list[str]:
-        if "/" in path:
+        if "/" in path or not in_folders:
             return []
         found = [[as_stored(f"{name}/{path}"), *with_suffix(f"{name}/{path}")] for name in folders()]
         files = [file for files in found for file in files if os.path.isfile(folder / file)]
@@ -68,7 +68,7 @@ def find_files(folder: Path) -> Callable[[str], str]:
 
     def find(path: str) -> str:
         is_plain = path.isascii() and "\\" not in path and path == path.strip()
-        is_here = "/" in path or path in stored_names("")
+        is_here = not in_folders or "/" in path or path in stored_names("")
         is_image = os.path.splitext(path)[1].lower() in SUFFIXES
         if is_plain and is_here and is_image and not path.startswith("/data/"):
             return path

@@ -111,7 +111,7 @@ def list_images(table: Path, settings: DataSettings) -> list[Path]:
     """The images that a table which the user has named lists, in its order, each once, whatever else it says
     of them. Raises DataError as `read_table`, but labels and splits are not read.
     """
-    find, paths = find_files(table.parent), dict[Path, None]()
+    find, paths = find_files(table.parent, in_folders=True), dict[Path, None]()
     for number, row in read_rows(table, settings, has_labels=False):
         where = f"{table}, line {number}"
         row = parse_json(row, where, file_names=True) if isinstance(row, str) else row
@@ -205,7 +205,7 @@ def _read_entries(
     table: Path, settings: DataSettings, *, is_named: bool = False
 ) -> tuple[list[Entry], list[str]]:
     """The valid lines of a table, in order, and notes on what is not read. An image is listed once."""
-    entries, boxes, find = dict[str, Entry](), list[str](), find_files(table.parent)
+    entries, boxes, find = dict[str, Entry](), list[str](), find_files(table.parent, in_folders=True)
     folder, real = (os.path.join(form(table.parent), "") for form in (os.path.abspath, os.path.realpath))
     for number, row in read_rows(table, settings):
         if isinstance(row, dict) and not WRITTEN_HERE.isdisjoint(row):
@@ -296,7 +296,7 @@ def lists_files(table: Path, settings: DataSettings = DataSettings()) -> bool:
     folders that they are of say nothing of these, and competitions have other tables, such as
     `sample_submission.csv`.
     """
-    find = find_files(table.parent)
+    find = find_files(table.parent, in_folders=True)
     return SUBMISSION not in table.stem.lower() and any(
         is_file(table.parent / find(str(row[column(PATHS, row)])))
         for row in _sample(table, settings)
