@@ -7,7 +7,7 @@ from dear.adapters.operating import Decided, OperatingPoint
 from dear.stats import GROUPED, LEVEL
 from dear.text import FEW, list_names, plural, printable
 
-IMAGES = {"cross-validation": "training images, each left out of the fit"}
+IMAGES = {"cross-validation": "training images left out in turn"}
 """What the images are called on which a point was chosen, by their split."""
 MOST_COSTS = 20
 
