@@ -73,6 +73,9 @@ def test_a_misspelt_name_suggests_the_nearest(words: list[str], kind: str, name:
         (["data", "check", "ol\udce9"], "UTF-8"),
         (["info", "--jsno"], "--json"),
         (["data", "check", "x", "--decod"], "--decode"),
+        (["suggest", "b", "nowhere/"], "the folder nowhere does not exist"),
+        (["drift", "b", "nowhere.csv"], "the file nowhere.csv does not exist"),
+        (["fit", "photos", "--out", "b", "--precision", "95"], "give 0.95"),
     ],
 )
 def test_a_wrong_option_is_named_in_one_line(words: list[str], name: str, run: Run) -> None:

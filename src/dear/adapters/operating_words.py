@@ -45,7 +45,8 @@ def describe_point(point: OperatingPoint | None) -> list[str]:
     lines = [f"To be {percent} right, {at}: {decided}, {1 - share:.1%} go to a person."]
     lines.append(f"{_describe_right(measured)} Images that look like none of the classes go to a person too.")
     if never:
-        lines.append(f"Never decided, with too few images that show it: {printable(list_names(never, FEW))}.")
+        names = printable(list_names(never, FEW))
+        lines.append(f"Never decided, as {percent} is not shown for them: {names}.")
     return lines
 
 

@@ -1,6 +1,7 @@
 """Fit a classifier again, to its data as it is by now: the new one takes its place if it is not worse."""
 
 import shutil
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -206,7 +207,7 @@ def refit(
         tuple(name for name in new.classes if name not in present.classes),
         tuple(name for name in present.classes if name not in new.classes),
         decided,
-        find_shrunk(present, new),
+        find_shrunk(present, new, fitted.dataset),
     )
 
 
@@ -314,13 +315,15 @@ def compare_decided(present: Bundle, new: Bundle) -> tuple[Decided, Decided] | N
     return None if first is None or second is None else (first, second)
 
 
-def find_shrunk(present: Bundle, new: Bundle) -> tuple[tuple[str, int, int], ...]:
-    """The classes of both that have half of the images or fewer now, of those that were left out in turn."""
-    scores = present.scores, new.scores
-    if any(each is None or each.split != CROSS_VALIDATION for each in scores):
+def find_shrunk(present: Bundle, new: Bundle, dataset: Dataset) -> tuple[tuple[str, int, int], ...]:
+    """The classes of both that have half of the training images or fewer now; those before are known where
+    they were left out in turn.
+    """
+    scores = present.scores
+    if scores is None or scores.split != CROSS_VALIDATION:
         return ()
-    before, now = (each.class_images for each in scores if each is not None)
-    counts = [(name, count, now.get(name, 0)) for name, count in before.items() if name in new.classes]
+    now = Counter(new.classes[label] for label in dataset.train.labels.tolist())
+    counts = [(name, count, now[name]) for name, count in scores.class_images.items() if name in new.classes]
     return tuple((name, count, left) for name, count, left in counts if 2 * left <= count)
 
 

@@ -59,10 +59,8 @@ class Scan:
 
     @property
     def copies(self) -> list[list[str]]:
-        """Groups of images with the same content, in order. A picture that was saved again is no copy, nor is
-        what cannot be read.
-        """
-        return find_copies({path: of for path, of in self.contents.items() if path not in self.faults})
+        """Groups of images with the same content, in order. A picture that was saved again is no copy."""
+        return find_copies(self.contents)
 
 
 def scan(
@@ -92,11 +90,11 @@ def scan(
     faults = {path: each.fault for path, each in facts.items() if each.fault}
     if settings.broken == "skip":
         listing = _leave_out(listing, faults)
-    contents = {path: (objects or facts)[path].content for path in listing.paths if objects or facts}
+    known = objects or facts
+    contents = {path: b"" if path in faults else known[path].content for path in listing.paths if known}
     groups, has_drawn = dict[str, str](), is_drawn(listing, settings)
     with as_fault():
-        readable = {path: content for path, content in contents.items() if path not in faults}
-        groups, remarks = group_images(listing, settings, thumbnails, find_copies(readable))
+        groups, remarks = group_images(listing, settings, thumbnails, find_copies(contents))
         listing = replace(listing, notes=(*listing.notes, *remarks))
     listing = divide(listing, settings, groups, contents)
     return Scan(listing, has_drawn, contents, thumbnails, faults, groups, objects)

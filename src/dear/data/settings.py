@@ -57,7 +57,8 @@ class DataSettings:
         balance: Repeat the images of smaller classes, as evenly as possible, until every class has as many as
             shots, or without shots as many as the largest class.
         broken: What to do with unreadable images: stop, or skip and name them. All images are checked first.
-            By default they are skipped, but by `dear run`, which stops.
+            By default fit, refit, review, eval, compare, drift and report-card skip them, and other commands
+            stop.
         frames: Frames to read of each video in a folder or a table, evenly spaced. Each is an image, and
             those of a video belong together. This needs the extra `video`. By default videos are left out.
         short_side: Reduce training images whose short side is longer than this, in pixels, when they are

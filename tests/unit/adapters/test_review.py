@@ -25,6 +25,7 @@ from dear.cli.main import main
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.errors import BundleError, DataError, OutputError, SettingsError
+from dear.methods.base import Method
 from tests.conftest import small_clip_of
 from tests.helpers.clips import load_always
 from tests.helpers.errors import refuses
@@ -118,6 +119,16 @@ def test_a_review_shows_pictures_with_two_labels_and_corrects_them(photos: Path,
     assert bundle.training.train_images == 3 * EACH + 1
 
 
+def test_a_review_judges_by_the_views_of_a_fit(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fit(photos, method="dear+")
+    encoded, trunk = list[int](), Method.image_trunk
+    monkeypatch.setattr(
+        Method, "image_trunk", lambda self, images: encoded.append(len(images)) or trunk(self, images)
+    )
+    review_data(photos, method="dear+")
+    assert encoded == []
+
+
 def test_classes_that_look_alike_are_named_for_wrong_labels_that_hide_between_them(
     photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -131,7 +142,7 @@ def test_classes_that_look_alike_are_named_for_wrong_labels_that_hide_between_th
     sentence = f"often confused: {first} and {second}."
     assert sentence in (tmp_path / "review" / "review.html").read_text()
     bundle = fit(photos, method="dear+")
-    assert {*bundle.training.confused[0][:2]} == {first, second}
+    assert bundle.training.confused == review.confused_pairs
     assert sentence in bundle.verdict
     assert main(["review", str(photos), "--out", str(tmp_path / "again"), "--method", "dear+"]) == 0
     assert sentence in " ".join(capsys.readouterr().out.split())

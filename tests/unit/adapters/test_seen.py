@@ -228,6 +228,10 @@ def test_what_cannot_be_left_out_or_tested_takes_nothing_else_away(folder: Path,
     for number in range(1, EACH):
         (folder / CLASSES[1] / f"{number}.png").unlink()
     assert "says nothing of 1 of 3 classes" in fit(folder, **options).verdict
+    for name in CLASSES[1:]:
+        shutil.rmtree(folder / name)
+    (folder / CLASSES[1]).mkdir()
+    assert fit(folder, **options).training.chosen == "the default: a single class has images"
 
 
 def test_unreadable_files_are_no_copies(folder: Path) -> None:
