@@ -74,7 +74,7 @@ def test_a_misspelt_name_suggests_the_nearest(words: list[str], kind: str, name:
         (["info", "--jsno"], "--json"),
         (["data", "check", "x", "--decod"], "--decode"),
         (["suggest", "b", "nowhere/"], "the folder nowhere does not exist"),
-        (["fit", "photos", "--out", "b", "--unlabeled", "nowhere.csv"], "the file nowhere.csv does not exist"),
+        (["suggest", "b", "nowhere.csv"], "the file nowhere.csv does not exist"),
         (["fit", "photos", "--out", "b", "--precision", "95"], "give 0.95"),
     ],
 )
